@@ -1,0 +1,42 @@
+"""Class trees: structure, builders, growth, drawing. Nothing here knows what decides at a node."""
+
+from gptree.tree.builders import (
+    BalancedTwoMeans,
+    Chain,
+    RandomBalanced,
+    TreeBuilder,
+    TwoMeans,
+    Ward,
+    as_builder,
+    build_tree,
+)
+from gptree.tree.drawing import to_dot, to_newick, to_text
+from gptree.tree.growth import join, permute, remove, replace_leaf
+from gptree.tree.keys import label_hashes, node_generator, node_key
+from gptree.tree.picture import plot_tree
+from gptree.tree.probabilities import class_log_probabilities
+from gptree.tree.structure import ClassTree
+
+__all__ = [
+    "BalancedTwoMeans",
+    "Chain",
+    "ClassTree",
+    "RandomBalanced",
+    "TreeBuilder",
+    "TwoMeans",
+    "Ward",
+    "as_builder",
+    "build_tree",
+    "class_log_probabilities",
+    "join",
+    "label_hashes",
+    "node_generator",
+    "node_key",
+    "permute",
+    "plot_tree",
+    "remove",
+    "replace_leaf",
+    "to_dot",
+    "to_newick",
+    "to_text",
+]
