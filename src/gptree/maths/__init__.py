@@ -1,0 +1,36 @@
+"""Pólya-Gamma variables, the conditional of a binary GP, quadrature, kernels, linear algebra; nothing of trees."""
+
+from gptree.maths.conditional import (
+    FunctionSpace,
+    Space,
+    WeightSpace,
+    collapsed_bound,
+    log_augmented_marginal,
+    variational_bound,
+)
+from gptree.maths.kernels import as_kernel, gram, gram_diagonal, linear_features, make_kernel
+from gptree.maths.linalg import cholesky, covariance_root
+from gptree.maths.polya_gamma import log_cosh, pg_kl, pg_mean, pg_variance, sample_pg
+from gptree.maths.quadrature import log_sigmoid_expectation
+
+__all__ = [
+    "FunctionSpace",
+    "Space",
+    "WeightSpace",
+    "as_kernel",
+    "cholesky",
+    "collapsed_bound",
+    "covariance_root",
+    "gram",
+    "gram_diagonal",
+    "linear_features",
+    "log_augmented_marginal",
+    "log_cosh",
+    "log_sigmoid_expectation",
+    "make_kernel",
+    "pg_kl",
+    "pg_mean",
+    "pg_variance",
+    "sample_pg",
+    "variational_bound",
+]

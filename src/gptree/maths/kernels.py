@@ -1,0 +1,120 @@
+"""Kernels: GPyTorch modules, by name or by object, and how their Gram matrices are computed."""
+
+from __future__ import annotations
+
+import copy
+
+import gpytorch
+import torch
+from gpytorch.kernels import Kernel, LinearKernel, MaternKernel, RBFKernel, ScaleKernel
+from torch import Tensor
+
+KERNEL_NAMES = ("linear", "rbf", "matern52")
+
+
+def make_kernel(name: str, output_scale: float = 1.0, length_scale: float = 1.0) -> Kernel:
+    """A kernel by name: output_scale × {⟨x, x′⟩, RBF, Matérn 5/2}; the linear kernel has no length-scale."""
+    if name == "linear":
+        base: Kernel = LinearKernel()
+        base.variance = 1.0
+    elif name == "rbf":
+        base = RBFKernel()
+        base.lengthscale = torch.tensor(length_scale)
+    elif name == "matern52":
+        base = MaternKernel(nu=2.5)
+        base.lengthscale = torch.tensor(length_scale)
+    else:
+        raise ValueError(f"unknown kernel {name!r}; name one of {KERNEL_NAMES} or give a GPyTorch kernel.")
+    kernel = ScaleKernel(base)
+    kernel.outputscale = output_scale
+    return kernel
+
+
+def as_kernel(kernel: str | Kernel, dtype: torch.dtype, device: torch.device) -> Kernel:
+    """A copy of the kernel on dtype and device; the caller's object is never changed."""
+    if isinstance(kernel, str):
+        kernel = make_kernel(kernel)
+    if not isinstance(kernel, Kernel):
+        raise TypeError(
+            f"kernel must be one of {KERNEL_NAMES} or a gpytorch.kernels.Kernel, not {type(kernel).__name__}."
+        )
+    if len(kernel.batch_shape) > 0:
+        raise ValueError(
+            f"the kernel has batch shape {tuple(kernel.batch_shape)}: give one without; a set of hyper-parameters for "
+            "each node is what LearnKernel(per_node=True) makes."
+        )
+    return copy.deepcopy(kernel).to(dtype=dtype, device=device).eval()
+
+
+def gram(kernel: Kernel, x: Tensor, other: Tensor | None = None) -> Tensor:
+    """k(x, other) as a dense matrix (..., n, m); differentiable where the kernel's parameters ask for it."""
+    other = x if other is None else other
+    rbf = _isotropic_rbf(kernel)
+    if rbf is not None and x.dim() == 2 and not torch.is_grad_enabled():
+        return _rbf_gram(*rbf, x, other)
+    # lazily evaluated kernels would be evaluated twice and slower; we always need the dense matrix
+    with gpytorch.settings.lazily_evaluate_kernels(False):
+        return kernel(x, other).to_dense()
+
+
+def gram_diagonal(kernel: Kernel, x: Tensor) -> Tensor:
+    """k(x_i, x_i), (..., n)."""
+    return torch.as_tensor(kernel(x, x, diag=True))
+
+
+def _isotropic_rbf(kernel: Kernel) -> tuple[float, float] | None:
+    """(output scale, length-scale) of a plain scaled RBF kernel, else None."""
+    if type(kernel) is not ScaleKernel or type(kernel.base_kernel) is not RBFKernel:
+        return None
+    scale, length = kernel.outputscale, kernel.base_kernel.lengthscale
+    # a ScaleKernel takes over the active_dims of its base kernel
+    if scale.numel() != 1 or length.numel() != 1 or kernel.active_dims is not None:
+        return None
+    return float(scale.detach()), float(length.detach())
+
+
+def _rbf_gram(scale: float, length: float, x: Tensor, other: Tensor) -> Tensor:
+    """The most used kernel in one matrix product and in-place steps, three times faster than the general path."""
+    centre = other.mean(0)  # distances do not depend on it, rounding does
+    x, other = (x - centre) / length, (other - centre) / length
+    # s exp(−½ ‖x − x′‖²), ‖x − x′‖² = ‖x‖² + ‖x′‖² − 2 ⟨x, x′⟩
+    K = x @ other.mT
+    K -= 0.5 * x.square().sum(-1, keepdim=True)
+    K -= 0.5 * other.square().sum(-1)
+    return K.clamp_(max=0.0).exp_().mul_(scale)
+
+
+def linear_features(kernel: Kernel, x: Tensor) -> Tensor | None:
+    """Φ with k(x, x′) = Φ(x) Φ(x′)ᵀ where the kernel is (a multiple of) the linear one, else None."""
+    scale, all_columns = None, kernel.active_dims is None
+    if type(kernel) is ScaleKernel:
+        scale, kernel = kernel.outputscale, kernel.base_kernel
+    plain = type(kernel) is LinearKernel and all_columns and len(kernel.batch_shape) == 0
+    if not plain or (scale is not None and scale.dim() > 0):
+        return None
+    features = x * torch.as_tensor(kernel.variance).sqrt().reshape(-1)
+    return features if scale is None else features * scale.sqrt()
+
+
+def node_kernels(kernel: Kernel, count: int) -> Kernel:
+    """A copy of the kernel with `count` sets of hyper-parameters, one a node; `kernel_at` selects some of them."""
+    kernel = copy.deepcopy(kernel)
+    for module in kernel.modules():
+        if isinstance(module, Kernel):
+            module.batch_shape = torch.Size([count])
+        for name, parameter in list(module.named_parameters(recurse=False)):
+            expanded = parameter.detach().expand(count, *parameter.shape).clone()
+            setattr(module, name, torch.nn.Parameter(expanded, requires_grad=parameter.requires_grad))
+    return kernel
+
+
+def kernel_at(kernel: Kernel, nodes: Tensor) -> Kernel:
+    """The hyper-parameters of some nodes, through which gradients flow (GPyTorch's own indexing cuts them off)."""
+    selected = copy.deepcopy(kernel)
+    for module, original in zip(selected.modules(), kernel.modules(), strict=True):
+        if isinstance(module, Kernel):
+            module.batch_shape = torch.Size([len(nodes)])
+        for name, parameter in list(original.named_parameters(recurse=False)):
+            delattr(module, name)
+            setattr(module, name, parameter[nodes])
+    return selected
