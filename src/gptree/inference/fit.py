@@ -1,0 +1,175 @@
+"""Fitting all nodes: batches within a memory budget, in one process or over joblib's workers."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any, Protocol
+
+import torch
+from gpytorch.kernels import Kernel
+from joblib import Parallel, delayed, effective_n_jobs
+from torch import Tensor
+
+from gptree.inference.coordinate_ascent import LearnKernel, initial_state, sweep
+from gptree.inference.gibbs import Diagnostics
+from gptree.inference.grams import Grams
+from gptree.inference.posterior import NodePosterior
+from gptree.inference.problems import (
+    LARGEST_PADDED_CPU,
+    LARGEST_PADDED_CUDA,
+    NodeBatch,
+    NodeProblem,
+    make_batches,
+)
+from gptree.maths.conditional import log_augmented_marginal
+from gptree.maths.kernels import node_kernels
+from gptree.maths.polya_gamma import pg_mean
+
+
+class Inference(Protocol):
+    """What `Gibbs` and `CoordinateAscent` share: a batch of nodes in, their posterior out."""
+
+    @property
+    def draws(self) -> int: ...
+
+    def fit(
+        self, batch: NodeBatch, grams: Grams, work: int, keep_factors: bool
+    ) -> tuple[NodePosterior, Tensor | None, Diagnostics]: ...
+
+
+@dataclass(frozen=True)
+class NodeFits:
+    """Posteriors of all nodes, batch by batch."""
+
+    kernel: Kernel
+    posteriors: tuple[NodePosterior, ...]
+    factors: tuple[Tensor | None, ...]
+    """Factors kept for predictive variances, one entry a posterior; None where they are computed when needed."""
+    diagnostics: Diagnostics
+    """In the order of the problems."""
+
+
+def fit_nodes(
+    problems: Sequence[NodeProblem],
+    kernel: Kernel,
+    X: Tensor,
+    inference: Inference,
+    *,
+    memory_budget: int,
+    n_jobs: int | None = None,
+    keep_factors: bool = False,
+    progress: Callable[[int], None] | None = None,
+) -> NodeFits:
+    """Fit every problem over the features X (n, d).
+
+    Of `memory_budget` (bytes), up to a half each may go to the shared Gram matrix and to kept factors, and an eighth
+    to the matrices at work. `progress` is called with the number of nodes that have been finished.
+    """
+    numbers = memory_budget // X.element_size()
+    work = numbers // 8
+    learn = getattr(inference, "learn", None)
+    if learn is not None:
+        kernel = learn_kernel(problems, kernel, X, learn, work)
+    grams = Grams(kernel, X, memory_budget // 2)
+    batches = list(_batches(problems, grams, work))
+    factor_numbers = sum(len(b) * _order(b, grams) ** 2 for b in batches) * inference.draws
+    keep_factors = keep_factors and factor_numbers <= numbers // 2
+
+    if effective_n_jobs(n_jobs) == 1:  # pyright: ignore[reportArgumentType]  (None means the backend's default)
+        results = []
+        for batch in batches:
+            results.append(_fit_batch(inference, batch, grams, work, keep_factors))
+            if progress is not None:
+                progress(len(batch))
+    else:
+        results = _fit_parallel(batches, grams, inference, work, keep_factors, n_jobs, progress)
+    posteriors, factors, diagnostics = zip(*results, strict=True) if results else ((), (), ())
+    return NodeFits(kernel, tuple(posteriors), tuple(factors), _merge(diagnostics))
+
+
+@torch.no_grad()
+def _fit_batch(
+    inference: Inference, batch: NodeBatch, grams: Grams, work: int, keep_factors: bool
+) -> tuple[NodePosterior, Tensor | None, Diagnostics]:
+    return inference.fit(batch, grams, work, keep_factors)
+
+
+def _fit_parallel(
+    batches: list[NodeBatch],
+    grams: Grams,
+    inference: Inference,
+    work: int,
+    keep_factors: bool,
+    n_jobs: int | None,
+    progress: Callable[[int], None] | None,
+) -> list[tuple[NodePosterior, Tensor | None, Diagnostics]]:
+    """Each task carries the rows of its own batch only, and rebuilds their Gram matrix where it runs."""
+    used = [batch.used_rows for batch in batches]
+    tasks = (
+        delayed(_fit_batch)(inference, batch.on_rows(rows), grams.restricted(rows), work, keep_factors)
+        for batch, rows in zip(batches, used, strict=True)
+    )
+    results = []
+    fitted: list[Any] = list(Parallel(n_jobs=n_jobs)(tasks))
+    for batch, rows, (posterior, factors, diagnostics) in zip(batches, used, fitted, strict=True):
+        results.append((replace(posterior, rows=rows[posterior.rows]), factors, diagnostics))
+        if progress is not None:
+            progress(len(batch))
+    return results
+
+
+def _batches(problems: Sequence[NodeProblem], grams: Grams, work: int) -> list[NodeBatch]:
+    largest_padded = LARGEST_PADDED_CUDA if grams.X.is_cuda else LARGEST_PADDED_CPU
+    gathers_features = grams.per_node or grams.features is not None
+    width = grams.X.shape[1] if gathers_features else 1
+    return list(make_batches(problems, grams.X.dtype, work // 3, largest_padded, width, grams.uses_weight_space))
+
+
+def _order(batch: NodeBatch, grams: Grams) -> int:
+    if batch.inducing is not None:
+        return batch.inducing.shape[1]
+    size = batch.rows.shape[1]
+    return grams.X.shape[1] if grams.uses_weight_space(size) else size
+
+
+def _merge(parts: Sequence[Diagnostics]) -> Diagnostics:
+    """Diagnostics of all batches in the order of the nodes."""
+    if not parts:
+        return Diagnostics(torch.zeros(0, dtype=torch.long), torch.zeros(0, dtype=torch.long))
+    order = torch.cat([part.nodes.cpu() for part in parts]).argsort()
+    merged: dict[str, Any] = {
+        field.name: torch.cat([getattr(part, field.name).cpu() for part in parts])[order]
+        for field in fields(Diagnostics)
+        if getattr(parts[0], field.name) is not None
+    }
+    return Diagnostics(**merged)
+
+
+def learn_kernel(problems: Sequence[NodeProblem], kernel: Kernel, X: Tensor, learn: LearnKernel, work: int) -> Kernel:
+    """Hyper-parameters by gradient ascent on the summed node bounds; returns a new kernel.
+
+    At fixed q(ω) the bound depends on the kernel through log p(y | E ω) alone (`collapsed_bound`), so every round
+    updates q(ω) by one sweep and then follows the gradient of that.
+    """
+    kernel = node_kernels(kernel, len(problems)) if learn.per_node else copy.deepcopy(kernel)
+    parameters = [p for p in kernel.parameters() if p.requires_grad]
+    if not parameters or not problems:
+        return kernel
+    optimiser = torch.optim.Adam(parameters, lr=learn.rate, maximize=True)
+    grams = Grams(kernel, X, cache_bytes=0)
+    batches = _batches(problems, grams, work)
+    states = [initial_state(batch)[0] for batch in batches]
+    for _ in range(learn.steps):
+        optimiser.zero_grad()
+        grams = Grams(kernel, X, cache_bytes=0)
+        for i, batch in enumerate(batches):
+            with torch.no_grad():
+                states[i], _ = sweep(grams.space(batch)[0], batch, pg_mean(states[i], batch.b))
+            omega = pg_mean(states[i], batch.b)
+            space, _ = grams.space(batch)
+            objective = log_augmented_marginal(space, omega, batch.kappa, batch.b, batch.mu).sum()
+            objective.backward(retain_graph=grams.features is not None)
+        optimiser.step()
+    return kernel.eval()

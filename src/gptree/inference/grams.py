@@ -1,0 +1,116 @@
+"""Gram matrices of the nodes, cut out of one matrix where the kernel is shared and memory allows."""
+
+from __future__ import annotations
+
+import torch
+from gpytorch.kernels import Kernel
+from torch import Tensor
+
+from gptree.inference.problems import NodeBatch
+from gptree.maths.conditional import FunctionSpace, Space, WeightSpace
+from gptree.maths.kernels import gram, gram_diagonal, kernel_at, linear_features
+
+
+def finite(matrix: Tensor) -> Tensor:
+    """The matrix itself, or an error that says what to do."""
+    if not bool(torch.isfinite(matrix).all()):
+        raise ValueError(
+            "the kernel gives values that are not finite on these features: scale the features (a feature_map does) "
+            "or change the kernel."
+        )
+    return matrix
+
+
+class Grams:
+    """Kernel matrices over the rows of X, (n, d), for any batch of nodes.
+
+    With a shared kernel the whole Gram matrix is computed once, if it takes at most `cache_bytes`. A kernel of batch
+    shape (number of nodes,) has its own hyper-parameters at every node; then nothing is shared.
+    """
+
+    def __init__(self, kernel: Kernel, X: Tensor, cache_bytes: int) -> None:
+        self.kernel = kernel
+        self.X = X
+        self.per_node = len(kernel.batch_shape) > 0
+        self.features = None if self.per_node else linear_features(kernel, X)
+        self._cache_bytes = cache_bytes
+        self._full: Tensor | None = None
+
+    @property
+    def _cached(self) -> Tensor | None:
+        n = len(self.X)
+        wanted = (
+            not self.per_node and not torch.is_grad_enabled() and n * n * self.X.element_size() <= self._cache_bytes
+        )
+        if wanted and self._full is None:
+            self._full = finite(self._shared(self.X, self.X))
+        return self._full if wanted else None
+
+    def _shared(self, x: Tensor, other: Tensor) -> Tensor:
+        if self.features is not None:  # X comes first: its features are known
+            left = self.features if x is self.X else linear_features(self.kernel, x)
+            right = self.features if other is self.X else linear_features(self.kernel, other)
+            assert left is not None
+            assert right is not None
+            return left @ right.mT
+        return gram(self.kernel, x, other)
+
+    def block(self, nodes: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
+        """k(X[rows], X[columns]) at each node, (V, N, M), for rows (V, N) and columns (V, M)."""
+        full = self._cached
+        if full is not None:
+            return full[rows.unsqueeze(-1), columns.unsqueeze(-2)]
+        if self.per_node:
+            return finite(gram(kernel_at(self.kernel, nodes), self.X[rows], self.X[columns]))
+        if self.features is not None:
+            return finite(self.features[rows] @ self.features[columns].mT)
+        return finite(
+            torch.stack([gram(self.kernel, self.X[r], self.X[c]) for r, c in zip(rows, columns, strict=True)])
+        )
+
+    def diagonal(self, nodes: Tensor, rows: Tensor) -> Tensor:
+        kernel = kernel_at(self.kernel, nodes) if self.per_node else self.kernel
+        return gram_diagonal(kernel, self.X[rows])
+
+    def uses_weight_space(self, size: int) -> bool:
+        """A linear kernel works on the d × d side where a node has clearly more points than dimensions.
+
+        Just above d, forming Aᵀ Ω A costs more than factorising an n × n matrix; they break even near 1.5 d.
+        """
+        return self.features is not None and size > 1.5 * self.features.shape[-1]
+
+    def space(self, batch: NodeBatch) -> tuple[Space, Tensor | None]:
+        """The conditional's form for a batch, and the factor of K_mm where it has inducing points."""
+        if batch.inducing is not None:
+            space, L, _ = WeightSpace.from_inducing(
+                self.block(batch.nodes, batch.inducing, batch.inducing),
+                self.block(batch.nodes, batch.inducing, batch.rows),
+                self.diagonal(batch.nodes, batch.rows),
+            )
+            return space, L
+        if self.uses_weight_space(batch.rows.shape[1]):
+            assert self.features is not None
+            return WeightSpace(finite(self.features[batch.rows])), None
+        return FunctionSpace(self.node_grams(batch), self._node_features(batch)), None
+
+    def node_grams(self, batch: NodeBatch) -> Tensor:
+        """K (V, N, N) with the identity on padded points: independent of all others, so K still has a root."""
+        K = self.block(batch.nodes, batch.rows, batch.rows)
+        padded = batch.b.new_zeros(batch.rows.shape, dtype=torch.bool)
+        for v, n in enumerate(batch.sizes):
+            padded[v, n:] = True
+        if not bool(padded.any()):
+            return K
+        K = K.masked_fill(padded.unsqueeze(-1) | padded.unsqueeze(-2), 0.0)
+        return K + torch.diag_embed(padded.to(K.dtype))
+
+    def _node_features(self, batch: NodeBatch) -> Tensor | None:
+        return None if self.features is None else self.features[batch.rows]
+
+    def restricted(self, rows: Tensor) -> Grams:
+        """Over some rows only: what a worker process needs for its batch."""
+        return Grams(self.kernel, self.X[rows], cache_bytes=0)
+
+    def cross(self, X_new: Tensor) -> Tensor:
+        """k(X_new, X), (T, n), for a shared kernel."""
+        return finite(self._shared(X_new, self.X))

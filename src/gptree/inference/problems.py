@@ -1,0 +1,137 @@
+"""The binary problems at the nodes of a tree, and how they are batched.
+
+Nodes differ in size. They are processed in batches of similar size, padded to the largest of the batch; a padded point
+has b = κ = ω = 0, which is exact (see `gptree.maths.conditional`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+#: Nodes larger than this are not padded: factorising one such node keeps a processor busy on its own.
+LARGEST_PADDED_CPU = 128
+LARGEST_PADDED_CUDA = 4096
+
+
+@dataclass(frozen=True)
+class NodeProblem:
+    """One node: which rows of the data it sees, which of them go left, and what is known beforehand."""
+
+    rows: Tensor
+    """Rows of the feature matrix, (n,)."""
+    left: Tensor
+    """True where the row's class is on the left, (n,)."""
+    seed: int
+    """Seeds everything random at this node, whatever else is fitted beside it."""
+    mean: Tensor | None = None
+    """Prior mean μ at the rows, (n,); zero if None."""
+    weight: Tensor | None = None
+    """Likelihood weight b at the rows, (n,); one if None."""
+    inducing: Tensor | None = None
+    """Rows of the feature matrix that serve as inducing points, (m,); None for the dense posterior."""
+
+
+@dataclass(frozen=True)
+class NodeBatch:
+    """V padded problems of at most N points each."""
+
+    nodes: Tensor
+    """Which problems these are, (V,)."""
+    rows: Tensor
+    """(V, N); padding repeats row 0."""
+    kappa: Tensor
+    """κ = b (y − ½), (V, N), 0 on padding."""
+    b: Tensor
+    """Likelihood weights, (V, N), 0 on padding."""
+    mu: Tensor
+    """Prior means, (V, N), 0 on padding."""
+    sizes: tuple[int, ...]
+    seeds: tuple[int, ...]
+    inducing: Tensor | None = None
+    """(V, M) rows of inducing points, or None."""
+
+    def __len__(self) -> int:
+        return len(self.sizes)
+
+    @classmethod
+    def stack(cls, nodes: Sequence[int], problems: Sequence[NodeProblem], dtype: torch.dtype) -> NodeBatch:
+        size = max(len(p.rows) for p in problems)
+        device = problems[0].rows.device
+        rows = torch.zeros(len(problems), size, dtype=torch.long, device=device)
+        kappa, b, mu = (torch.zeros(len(problems), size, dtype=dtype, device=device) for _ in range(3))
+        for v, p in enumerate(problems):
+            n = len(p.rows)
+            rows[v, :n] = p.rows
+            b[v, :n] = 1.0 if p.weight is None else p.weight.to(dtype)
+            kappa[v, :n] = b[v, :n] * (p.left.to(dtype) - 0.5)
+            if p.mean is not None:
+                mu[v, :n] = p.mean.to(dtype)
+        inducing = None
+        if problems[0].inducing is not None:
+            inducing = torch.stack([p.inducing for p in problems if p.inducing is not None])
+        return cls(
+            nodes=torch.tensor(nodes, device=device),
+            rows=rows,
+            kappa=kappa,
+            b=b,
+            mu=mu,
+            sizes=tuple(len(p.rows) for p in problems),
+            seeds=tuple(p.seed for p in problems),
+            inducing=inducing,
+        )
+
+    def on_rows(self, used: Tensor) -> NodeBatch:
+        """The same batch over the feature matrix restricted to the sorted row numbers `used`."""
+        inducing = None if self.inducing is None else torch.searchsorted(used, self.inducing)
+        return replace(self, rows=torch.searchsorted(used, self.rows), inducing=inducing)
+
+    @property
+    def used_rows(self) -> Tensor:
+        parts = [self.rows.flatten()] if self.inducing is None else [self.rows.flatten(), self.inducing.flatten()]
+        return torch.cat(parts).unique()
+
+
+def size_class(n: int, largest_padded: int) -> int:
+    """The padded size of a node with n points: the next value on a grid that grows by 1.25, or n itself if large."""
+    if n > largest_padded:
+        return n
+    size = 4
+    while size < n:
+        size = max(size + 1, int(size * 1.25))
+    return size
+
+
+def make_batches(
+    problems: Sequence[NodeProblem],
+    dtype: torch.dtype,
+    budget: int,
+    largest_padded: int,
+    width: int,
+    form: Callable[[int], bool],
+) -> Iterator[NodeBatch]:
+    """Batches of similar nodes, larger nodes first.
+
+    A node of N points counts as N × max(N, width) numbers (N × max(M, width) with M inducing points), and a batch has
+    at most `budget` of them, or is one node. `width` is the dimension where features are gathered for every node.
+    Nodes of one batch agree in `form`, a property of the number of points: it must not depend on the neighbours.
+    """
+    groups: dict[tuple[int, int, bool], list[int]] = {}
+    for v, problem in enumerate(problems):
+        n, m = len(problem.rows), -1 if problem.inducing is None else len(problem.inducing)
+        groups.setdefault((size_class(n, largest_padded), m, form(n)), []).append(v)
+    for (size, m, _), members in sorted(groups.items(), reverse=True):
+        numbers = size * max(size if m < 0 else m, width)
+        step = max(1, budget // numbers)
+        for start in range(0, len(members), step):
+            chosen = members[start : start + step]
+            yield NodeBatch.stack(chosen, [problems[v] for v in chosen], dtype)
+
+
+def generators(seeds: Sequence[int], device: torch.device) -> list[torch.Generator]:
+    """One generator a node, so that a node's randomness does not depend on what is fitted beside it."""
+    return [torch.Generator(device=device).manual_seed(int(np.uint64(seed) >> np.uint64(1))) for seed in seeds]
