@@ -1,0 +1,262 @@
+"""Class trees with a GP at every node: from features to class log-probabilities.
+
+One tree is a forest of one. Nodes that several trees share (the same classes on the left, the same on the right) are
+fitted once: `node_of[t][v]` is the number, among all fitted nodes, of node v of tree t.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+import torch
+from gpytorch.kernels import Kernel
+from torch import Tensor
+
+from gptree.inference import (
+    Diagnostics,
+    Grams,
+    InducingPoints,
+    Inference,
+    LargeNodes,
+    NodePredictor,
+    NodeProblem,
+    PredictAt,
+    class_quota,
+    fit_nodes,
+    select,
+)
+from gptree.model.prior_means import node_log_odds, training_log_odds
+from gptree.tree import ClassTree, class_log_probabilities, label_hashes, node_generator, node_key
+
+
+@dataclass(frozen=True)
+class ForestModel:
+    """Fitted trees. `labels` are only keys for randomness; classes are column numbers here."""
+
+    trees: tuple[ClassTree, ...]
+    node_of: tuple[Tensor, ...]
+    predictor: NodePredictor
+    diagnostics: Diagnostics
+    memory_budget: int
+
+    @property
+    def n_classes(self) -> int:
+        return self.trees[0].n_classes
+
+    def log_probabilities(
+        self,
+        x: Tensor,
+        class_scores: Callable[[slice], Tensor] | None = None,
+        predict_at: PredictAt = "mean",
+    ) -> Tensor:
+        """Class log-probabilities (T, C) at new points x (T, d), averaged over the trees.
+
+        `class_scores` gives log-scores (rows, C) for some of the rows of x, whose log-odds are the nodes' prior means;
+        None is a zero prior mean.
+        """
+        parts = []
+        for chunk in self.chunks(x):
+            scores = None if class_scores is None else class_scores(chunk)
+            left, right = self.node_log_probabilities(x[chunk], scores, predict_at)
+            by_tree = [
+                class_log_probabilities(tree, left[nodes], right[nodes])
+                for tree, nodes in zip(self.trees, self.node_of, strict=True)
+            ]
+            mean = by_tree[0] if len(by_tree) == 1 else torch.stack(by_tree).logsumexp(0) - math.log(len(by_tree))
+            parts.append(mean)
+        return torch.cat(parts) if parts else x.new_zeros(0, self.n_classes)
+
+    def chunks(self, x: Tensor) -> list[slice]:
+        """Pieces of x whose node probabilities and cross-kernel values stay within the memory budget."""
+        numbers = sum(p.weights.shape[0] * p.weights.shape[1] for p in self.predictor.posteriors)
+        numbers = 4 * (numbers + len(self.predictor.grams.X) + 2 * self.n_classes * (1 + len(self.trees)))
+        step = max(1, self.memory_budget // (4 * numbers * x.element_size()))
+        return [slice(start, start + step) for start in range(0, len(x), step)]
+
+    def node_log_probabilities(self, x: Tensor, scores: Tensor | None, predict_at: PredictAt) -> tuple[Tensor, Tensor]:
+        """log p(left) and log p(right) of all fitted nodes, (nodes, T) each."""
+        return self.predictor.log_probabilities(x, self.prior_means(scores), predict_at)
+
+    def familiarity(self, x: Tensor, classes: np.ndarray) -> Tensor:
+        """How much of the prior variance is explained where each row's class is decided, in [0, 1], (T,).
+
+        Looks at the last decision on the path of the given class, averaged over the trees: the one between it and its
+        nearest relatives.
+        """
+        predictor, place = self._last_decisions
+        total = torch.zeros(len(x), dtype=x.dtype, device=x.device)
+        for chunk in self.chunks(x):
+            share = predictor.explained_share(x[chunk])
+            rows = torch.arange(share.shape[1], device=x.device)
+            for last in place:
+                total[chunk] += share[last[torch.as_tensor(classes[chunk], device=x.device)], rows]
+        return total / len(self.trees)
+
+    @cached_property
+    def _last_decisions(self) -> tuple[NodePredictor, list[Tensor]]:
+        """A predictor for the last nodes on all paths, and for each tree the place in it of each class's node."""
+        device = self.node_of[0].device
+        last = [
+            nodes[torch.as_tensor(tree.parent[tree.n_nodes + tree.position], device=device)]
+            for tree, nodes in zip(self.trees, self.node_of, strict=True)
+        ]
+        wanted = torch.cat(last).unique()
+        if self.predictor.grams.per_node:  # a node's own kernel goes by its number: no renumbering
+            wanted = torch.arange(self.predictor.n_nodes, device=device)
+        posteriors = []
+        for posterior in self.predictor.posteriors:
+            chosen = torch.isin(posterior.nodes, wanted).nonzero()[:, 0]
+            if len(chosen) > 0:
+                part = select(posterior, chosen)
+                posteriors.append(replace(part, nodes=torch.searchsorted(wanted, part.nodes)))
+        predictor = NodePredictor(self.predictor.grams, posteriors, [None] * len(posteriors), self.memory_budget)
+        return predictor, [torch.searchsorted(wanted, nodes) for nodes in last]
+
+    def prior_means(self, scores: Tensor | None) -> Tensor | None:
+        """μ of all fitted nodes (nodes, T) from class log-scores (T, C)."""
+        if scores is None:
+            return None
+        out = torch.empty(self.predictor.n_nodes, len(scores), dtype=scores.dtype, device=scores.device)
+        for tree, nodes in zip(self.trees, self.node_of, strict=True):
+            out[nodes] = node_log_odds(tree, scores)
+        return out
+
+
+@dataclass(frozen=True)
+class TrainingData:
+    """What every node draws its rows from."""
+
+    X: Tensor
+    """(n, d) mapped features."""
+    y: np.ndarray
+    """(n,) class numbers 0 … C − 1, each present."""
+    labels: Sequence
+    """Label of each class: keys of the random choices."""
+    scores: Tensor | None = None
+    """Left-out class log-scores (n, C), or (1, C) if the same for all rows; None is a zero prior mean."""
+    weights: Tensor | None = None
+    """Likelihood weights (n,)."""
+
+
+def fit_forest(
+    trees: Sequence[ClassTree],
+    data: TrainingData,
+    kernel: Kernel,
+    inference: Inference,
+    *,
+    large_nodes: LargeNodes | None = None,
+    memory_budget: int,
+    n_jobs: int | None = None,
+    keep_factors: bool = False,
+    seed: int = 0,
+    progress: Callable[[int], None] | None = None,
+) -> ForestModel:
+    """Fit the nodes of all trees, each distinct node once."""
+    problems, node_of = node_problems(trees, data, large_nodes, seed)
+    fits = fit_nodes(
+        problems,
+        kernel,
+        data.X,
+        inference,
+        memory_budget=memory_budget,
+        n_jobs=n_jobs,
+        keep_factors=keep_factors,
+        progress=progress,
+    )
+    # the Gram matrix of the training points served the fit; predictions need cross-kernel values only
+    grams = Grams(fits.kernel, data.X, cache_bytes=0)
+    predictor = NodePredictor(grams, fits.posteriors, fits.factors, memory_budget)
+    return ForestModel(tuple(trees), node_of, predictor, fits.diagnostics, memory_budget)
+
+
+def node_problems(
+    trees: Sequence[ClassTree], data: TrainingData, large_nodes: LargeNodes | None, seed: int
+) -> tuple[list[NodeProblem], tuple[Tensor, ...]]:
+    """The distinct binary problems of all trees, and which of them each node of each tree is."""
+    hashes = label_hashes(data.labels)
+    device = data.X.device
+    class_rows = _class_rows(data, large_nodes, hashes, seed)
+    counts = np.bincount(data.y, minlength=len(hashes))
+    known: dict[tuple[int, int], int] = {}
+    problems: list[NodeProblem] = []
+    node_of = []
+    for tree in trees:
+        rows = np.concatenate([class_rows[c] for c in tree.order])
+        rank = np.concatenate([np.arange(len(class_rows[c])) for c in tree.order])  # place in the order of its class
+        starts = np.concatenate([[0], np.cumsum(counts[tree.order])])
+        keys = np.concatenate([np.zeros(1, np.uint64), np.cumsum(hashes[tree.order], dtype=np.uint64)])
+        left_keys, right_keys = keys[tree.mid] - keys[tree.lo], keys[tree.hi] - keys[tree.mid]  # modulo 2⁶⁴
+        numbers, fresh, chosen = [], [], []
+        for v in range(tree.n_nodes):
+            lo, mid, hi = int(tree.lo[v]), int(tree.mid[v]), int(tree.hi[v])
+            key = (int(left_keys[v]), int(right_keys[v]))
+            if key not in known:
+                known[key] = len(problems) + len(fresh)
+                node_seed = int(np.random.SeedSequence([seed, *key]).generate_state(1, np.uint64)[0])
+                fresh.append(v)
+                chosen.append(_node_rows(rows, rank, starts, (lo, mid, hi), large_nodes, node_seed))
+            numbers.append(known[key])
+        means = training_log_odds(tree, data.scores, fresh, [picked for picked, *_ in chosen])
+        for (picked, left, inducing, node_seed), mean in zip(chosen, means, strict=True):
+            at = torch.as_tensor(picked, device=device)
+            problems.append(
+                NodeProblem(
+                    rows=at,
+                    left=torch.as_tensor(left, device=device),
+                    seed=node_seed,
+                    mean=mean,
+                    weight=None if data.weights is None else data.weights[at],
+                    inducing=None if inducing is None else torch.as_tensor(inducing, device=device),
+                )
+            )
+        node_of.append(torch.as_tensor(numbers, dtype=torch.long, device=device))
+    return problems, tuple(node_of)
+
+
+def _class_rows(data: TrainingData, large_nodes: LargeNodes | None, hashes: np.ndarray, seed: int) -> list[np.ndarray]:
+    """Rows of each class, in the order in which large nodes take them."""
+    order = np.argsort(data.y, kind="stable")
+    counts = np.bincount(data.y, minlength=len(hashes))
+    rows = np.split(order, np.cumsum(counts)[:-1])
+    if large_nodes is None or len(data.y) <= large_nodes.points:
+        return rows
+    features = data.X.cpu().numpy()
+    return [
+        r[large_nodes.order(features[r], node_generator(seed, node_key(hashes[c : c + 1])))] for c, r in enumerate(rows)
+    ]
+
+
+def _node_rows(
+    rows: np.ndarray,
+    rank: np.ndarray,
+    starts: np.ndarray,
+    node: tuple[int, int, int],
+    large_nodes: LargeNodes | None,
+    seed: int,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray | None, int]:
+    """Rows of a node, which go left, its inducing rows if it is sparse, and its seed.
+
+    Rows come sorted, so that a node is the same problem in every tree that holds it.
+    """
+    lo, mid, hi = node
+    begin, cut, end = int(starts[lo]), int(starts[mid]), int(starts[hi])
+    inside = begin + np.argsort(rows[begin:end])
+    if large_nodes is None or end - begin <= large_nodes.points:
+        return rows[inside], inside < cut, None, seed
+    quota = class_quota(np.diff(starts[lo : hi + 1]), large_nodes.points)
+    if quota > 0:
+        taken = inside[rank[inside] < quota]
+    else:  # more classes than points: one row each of an even choice of classes, some from either side
+        random = np.random.default_rng(seed)
+        share = (mid - lo) / (hi - lo)
+        on_left = min(max(1, round(large_nodes.points * share)), large_nodes.points - 1, mid - lo)
+        sides = ((starts[lo:mid], on_left), (starts[mid:hi], min(large_nodes.points - on_left, hi - mid)))
+        taken = np.concatenate([random.choice(first, size, replace=False) for first, size in sides])
+        taken = taken[np.argsort(rows[taken])]
+    if isinstance(large_nodes, InducingPoints):
+        return rows[inside], inside < cut, rows[taken], seed
+    return rows[taken], taken < cut, None, seed
