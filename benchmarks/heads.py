@@ -1,0 +1,243 @@
+"""Classifiers on frozen features: the paper's tree, each expert, their pool, the default tree and forest, and rivals.
+
+    python -m benchmarks.heads --data DIR [--jobs N]      # measures what has no row yet, prints the tables
+    python -m benchmarks.heads --data DIR --experiment speed|one-shot|heads|table
+
+`DIR` holds the feature files that `benchmarks.data` names. All methods see the same features, through the same map.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.pipeline import make_pipeline
+
+from benchmarks.data import Dataset, draw, load
+from benchmarks.rows import Row, Rows, Trial, run_trials
+from benchmarks.tables import Column, Summary, field_of, grouped, markdown
+from gptree import Gibbs, GPForestClassifier, GPTreeClassifier, SphereMap
+from gptree.experts import LDA, Examples, Expert, KernelDensity, KernelRidge, Pool, RandomFeatures, Ridge
+from gptree.protocols.calibration import accuracy, brier, columns, ece, nll
+from gptree.rivals import RIVALS
+
+RESULTS = Path(__file__).parent / "results"
+CLASSES = {"clinc150": (20, 60, None), "banking77": (20, 60, None), "cub200": (20, 60, None), "digits": (None,)}
+SHOTS = (5, 20, 30, None)
+#: The paper's tree is exact; beyond this many training points it would take minutes a run, and has no row.
+PAPER_POINTS = 3_000
+
+
+@dataclass(eq=False)
+class ExpertHead(ClassifierMixin, BaseEstimator):
+    """An expert as a classifier of its own."""
+
+    expert: Expert
+
+    def fit(self, X: np.ndarray, y: np.ndarray) -> ExpertHead:
+        self.classes_, codes = np.unique(y, return_inverse=True)
+        examples = Examples.of(torch.as_tensor(X, dtype=torch.float64), torch.as_tensor(codes), len(self.classes_))
+        self.fitted_ = self.expert.fit(examples).expert
+        return self
+
+    def predict_proba(self, X: np.ndarray) -> np.ndarray:
+        return self.fitted_.log_probabilities(torch.as_tensor(X, dtype=torch.float64)).exp().numpy()
+
+
+EXPERTS: dict[str, Expert] = {
+    "expert: LDA": LDA(),
+    "expert: kernel ridge": KernelRidge(),
+    "expert: kernel density": KernelDensity(),
+    "expert: random-feature LDA": RandomFeatures(LDA(), count=1000),
+    "expert: random-feature ridge": RandomFeatures(Ridge(), count=2000),
+    "pool of experts": Pool(),
+}
+METHODS = ("paper's tree", *EXPERTS, "gptree", "gptree forest", *(f"rival: {name}" for name in RIVALS))
+
+
+def make_method(name: str, points: int, seed: int) -> Any:
+    """An estimator by the name it has in the tables, for so many training points."""
+    if name == "gptree":
+        return GPTreeClassifier(random_state=seed)
+    if name == "gptree forest":
+        return GPForestClassifier(random_state=seed)
+    if name == "paper's tree":
+        chains = 10 if points <= 1_000 else 1
+        return GPTreeClassifier.paper("rbf", 8.0, inference=Gibbs(chains), dtype="float32", random_state=seed)
+    head = ExpertHead(EXPERTS[name]) if name in EXPERTS else RIVALS[name.removeprefix("rival: ")]()
+    return make_pipeline(SphereMap(), head)
+
+
+@functools.cache
+def _load(name: str, folder: str) -> Dataset:
+    return load(name, folder)
+
+
+def run(trial: Trial, folder: str) -> Mapping[str, Any]:
+    """Accuracy, NLL, Brier score, ECE and processor seconds of one method on one draw, one thread."""
+    torch.set_num_threads(1)
+    dataset = _load(trial.data, folder)
+    one_shot = trial.settings.get("one_shot", 0)
+    task = draw(dataset, trial.settings["classes"], trial.settings["shots"], trial.seed)
+    single = np.unique(task.train_y)[:0]
+    if one_shot:
+        task, single = _with_one_shot_classes(task, one_shot, trial.seed)
+    estimator = make_method(trial.method, len(task.train_y), trial.seed)
+    start = time.process_time()
+    estimator.fit(task.train_x, task.train_y)
+    fitted = time.process_time()
+    p = estimator.predict_proba(task.test_x)
+    done = time.process_time()
+    y = columns(task.test_y, estimator.classes_)
+    own = np.isin(task.test_y, single)
+    return {
+        "points": len(task.train_y),
+        "accuracy": accuracy(p, y),
+        "nll": nll(p, y),
+        "brier": brier(p, y),
+        "ece": ece(p, y),
+        "fit_seconds": fitted - start,
+        "predict_seconds": done - fitted,
+        "seconds": done - start,
+        "one_shot_accuracy": accuracy(p[own], y[own]) if own.any() else None,
+    }
+
+
+def _with_one_shot_classes(task: Dataset, count: int, seed: int) -> tuple[Dataset, np.ndarray]:
+    """`count` random classes keep one of their examples; and which classes those are."""
+    from dataclasses import replace
+
+    classes = np.unique(task.train_y)
+    single = np.random.default_rng([seed, count]).permutation(classes)[:count]
+    keep = np.ones(len(task.train_y), dtype=bool)
+    for c in single:
+        keep[np.flatnonzero(task.train_y == c)[1:]] = False
+    return replace(task, train_x=task.train_x[keep], train_y=task.train_y[keep]), single
+
+
+def head_trials() -> list[Trial]:
+    """Every data set, number of classes and of shots; five seeds, three where all classes meet 20 shots or more."""
+    trials = []
+    for seed in range(5):
+        for data, sizes in CLASSES.items():
+            for classes in sizes:
+                for shots in SHOTS:
+                    large = classes is None and shots != 5 and data != "digits"
+                    if large and seed >= 3:
+                        continue
+                    for method in METHODS:
+                        if method == "paper's tree" and _points(data, classes, shots) > PAPER_POINTS:
+                            continue
+                        trials.append(Trial("heads", method, data, seed, {"classes": classes, "shots": shots}))
+    return trials
+
+
+def _points(data: str, classes: int | None, shots: int | None) -> int:
+    all_classes, all_shots = {"clinc150": (150, 100), "banking77": (77, 130), "cub200": (200, 30), "digits": (10, 90)}[
+        data
+    ]
+    return (classes or all_classes) * (shots or all_shots)
+
+
+def one_shot_trials() -> list[Trial]:
+    """Banking77: 20 one-shot classes among five-shot ones, and one shot everywhere."""
+    methods = ("pool of experts", "gptree", "gptree forest", "rival: class-mean", "rival: logistic")
+    settings = ({"classes": None, "shots": 5, "one_shot": 20}, {"classes": None, "shots": 1})
+    return [
+        Trial("one-shot", method, data, seed, each)
+        for seed in range(5)
+        for data in ("banking77", "clinc150", "cub200")
+        for each in settings
+        for method in methods
+    ]
+
+
+def speed_trials() -> list[Trial]:
+    """The default forest, one thread, each in its own process: run these on an idle machine."""
+    sizes = (("banking77", None, 5), ("clinc150", None, 30), ("cub200", None, 30))
+    return [
+        Trial("speed", "gptree forest", data, seed, {"classes": classes, "shots": shots})
+        for seed in range(3)
+        for data, classes, shots in sizes
+    ]
+
+
+TRIALS = {"heads": head_trials, "one-shot": one_shot_trials, "speed": speed_trials}
+COLUMNS = (
+    Column("accuracy %", "metrics.accuracy", scale=100, digits=1),
+    Column("NLL", "metrics.nll"),
+    Column("ECE %", "metrics.ece", scale=100, digits=1),
+    Column("seconds", "metrics.seconds", digits=1),
+)
+
+
+def tables(rows: list[Row]) -> str:
+    """All tables: heads (with the GP's own contribution), one-shot classes, speed."""
+    parts = []
+    by = ["data", "settings.classes", "settings.shots"]
+    for experiment, title in (("heads", "Frozen features"), ("one-shot", "One-shot classes"), ("speed", "Speed")):
+        chosen = [row for row in rows if row.trial.experiment == experiment]
+        if not chosen:
+            continue
+        extra = (Column("one-shot classes %", "metrics.one_shot_accuracy", scale=100, digits=1),)
+        shown = COLUMNS + (extra if experiment == "one-shot" else ())
+        parts.append(f"## {title}\n\n{markdown(chosen, [*by, 'method'], shown)}")
+        if experiment == "heads":
+            parts.append(f"## What the GP adds: forest minus pool, paired by seed\n\n{contribution(chosen, by)}")
+    return "\n".join(parts)
+
+
+def contribution(rows: list[Row], by: list[str]) -> str:
+    """Differences between forest and pool over the same draws, mean ± standard error."""
+    head = [*(path.rsplit(".", 1)[-1] for path in by), *(f"Δ {c.title}" for c in COLUMNS[:3]), "draws"]
+    lines = [head, ["---"] * len(head)]
+    for values, group in grouped(rows, by).items():
+        found = {(row.trial.method, row.trial.seed): row for row in group}
+        seeds = [s for m, s in found if m == "gptree forest" and ("pool of experts", s) in found]
+        texts = []
+        for column in COLUMNS[:3]:
+            differences = np.array(
+                [
+                    column.scale
+                    * (
+                        field_of(found["gptree forest", seed], column.path)
+                        - field_of(found["pool of experts", seed], column.path)
+                    )
+                    for seed in seeds
+                ]
+            )
+            error = differences.std(ddof=1) / len(differences) ** 0.5 if len(differences) > 1 else float("nan")
+            digits = column.digits + 1
+            texts.append(Summary(float(differences.mean()), float(error), len(seeds)).text(digits) if seeds else "–")
+        lines.append([*("all" if v is None else str(v) for v in values), *texts, str(len(seeds))])
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", help="folder with the feature files")
+    parser.add_argument("--experiment", choices=[*TRIALS, "all", "table"], default="all")
+    parser.add_argument("--results", type=Path, default=RESULTS / "heads.jsonl")
+    parser.add_argument("--jobs", type=int, default=1, help="trials at a time (not for speed)")
+    arguments = parser.parse_args()
+    rows = Rows(arguments.results)
+    chosen = list(TRIALS) if arguments.experiment == "all" else [arguments.experiment]
+    for name in chosen:
+        if name in TRIALS:
+            if arguments.data is None:
+                parser.error("--data DIR is needed to measure; --experiment table only prints what there is.")
+            function = functools.partial(run, folder=arguments.data)
+            run_trials(TRIALS[name](), function, rows, name == "speed", 1 if name == "speed" else arguments.jobs)
+    print(tables(list(rows)))
+
+
+if __name__ == "__main__":
+    main()

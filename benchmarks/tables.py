@@ -1,0 +1,99 @@
+"""Markdown tables and line plots, made from rows alone."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from benchmarks.rows import Row
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+@dataclass(frozen=True)
+class Column:
+    """A number of a row: where it is ("metrics.accuracy", "seconds.cpu"), and how it is shown."""
+
+    title: str
+    path: str
+    scale: float = 1.0
+    digits: int = 3
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Mean and standard error over the rows that have the number; the error is NaN for one row."""
+
+    mean: float
+    error: float
+    count: int
+
+    @classmethod
+    def of(cls, rows: Iterable[Row], column: Column) -> Summary:
+        found = [value for row in rows if (value := field_of(row, column.path)) is not None]
+        values = column.scale * np.array(found, dtype=float)
+        if not len(values):
+            return cls(math.nan, math.nan, 0)
+        error = values.std(ddof=1) / math.sqrt(len(values)) if len(values) > 1 else math.nan
+        return cls(float(values.mean()), float(error), len(values))
+
+    def text(self, digits: int) -> str:
+        if not self.count:
+            return "–"
+        mean = f"{self.mean:.{digits}f}"
+        return mean if math.isnan(self.error) else f"{mean} ± {self.error:.{digits}f}"
+
+
+def field_of(row: Row, path: str, absent: Any = None) -> Any:
+    """The value at a dotted path: "method", "settings.shots", "metrics.nll", "seconds.cpu", …"""
+    value: Any = {
+        **row.trial.as_json(),
+        "metrics": row.metrics,
+        "seconds": row.seconds,
+        "peak_memory_bytes": row.peak_memory_bytes,
+        "versions": row.versions,
+        "machine": row.machine,
+    }
+    for name in path.split("."):
+        if name not in value:
+            return absent
+        value = value[name]
+    return value
+
+
+def grouped(rows: Iterable[Row], by: Sequence[str]) -> dict[tuple[Any, ...], list[Row]]:
+    """Rows by the values of the fields `by`, in the order in which they first appear."""
+    groups: defaultdict[tuple[Any, ...], list[Row]] = defaultdict(list)
+    for row in rows:
+        groups[tuple(field_of(row, path, absent="–") for path in by)].append(row)
+    return dict(groups)
+
+
+def markdown(rows: Iterable[Row], by: Sequence[str], columns: Sequence[Column]) -> str:
+    """A line for each combination of the fields `by`: mean ± standard error over its rows, and their number.
+
+    A field that is None, such as a number of shots, stands for no limit and is shown as "all".
+    """
+    head = [*(path.rsplit(".", 1)[-1] for path in by), *(column.title for column in columns), "runs"]
+    lines = [head, ["---"] * len(head)]
+    for values, group in grouped(rows, by).items():
+        numbers = [Summary.of(group, column).text(column.digits) for column in columns]
+        lines.append([*("all" if value is None else str(value) for value in values), *numbers, str(len(group))])
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
+
+
+def line_plot(rows: Iterable[Row], x: str, y: Column, series: str, ax: Axes) -> None:
+    """Mean of y over x, one line for each value of `series`, with bars of one standard error."""
+    for (name,), group in grouped(rows, [series]).items():
+        points = sorted((place, Summary.of(part, y)) for (place,), part in grouped(group, [x]).items())
+        places = [place for place, _ in points]
+        means, errors = ([getattr(summary, part) for _, summary in points] for part in ("mean", "error"))
+        ax.errorbar(places, means, yerr=np.nan_to_num(errors), marker="o", markersize=4, capsize=2, label=str(name))
+    ax.set(xlabel=x.rsplit(".", 1)[-1], ylabel=y.title)
+    ax.legend(frameon=False)

@@ -1,0 +1,184 @@
+"""Trials, rows and the loop over them."""
+
+from __future__ import annotations
+
+import json
+import math
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks.machine import machine, measured, peak_memory, versions
+from benchmarks.rows import Row, Rows, Trial, run_trials
+
+TRIAL = Trial("heads", "lda", "digits", 0, {"shots": 5, "grid": (1, 2)})
+
+
+def row(trial: Trial, **metrics: float) -> Row:
+    return Row(trial, metrics, {"wall": 1.0, "cpu": 2.0}, 10**8, {"python": "3"}, {"cpu": "x"})
+
+
+def halves(trial: Trial) -> dict[str, float]:
+    return {"half": trial.seed / 2}
+
+
+def holds_memory(trial: Trial) -> dict[str, float]:
+    block = np.ones(trial.settings["megabytes"] * 2**17)
+    return {"sum": float(block.sum())}
+
+
+def fails(trial: Trial) -> dict[str, float]:
+    raise RuntimeError(f"seed {trial.seed} fails")
+
+
+class TestTrial:
+    def test_key_depends_on_every_field_and_not_on_order(self):
+        same = Trial("heads", "lda", "digits", 0, {"grid": [1, 2], "shots": 5})
+        assert same == TRIAL
+        assert same.key == TRIAL.key
+        assert hash(same) == hash(TRIAL)
+        others = [
+            Trial("head", "lda", "digits", 0, TRIAL.settings),
+            Trial("heads", "knn", "digits", 0, TRIAL.settings),
+            Trial("heads", "lda", "clinc", 0, TRIAL.settings),
+            Trial("heads", "lda", "digits", 1, TRIAL.settings),
+            Trial("heads", "lda", "digits", 0, {"grid": [1, 2], "shots": 6}),
+        ]
+        assert len({TRIAL.key, *(other.key for other in others)}) == 6
+
+    def test_key_is_the_same_in_every_version(self):
+        """Rows that are kept are found by this: a change here makes every finished trial run again."""
+        assert Trial("heads", "lda", "digits", 0, {"shots": None}).key == "e4860c0150ad904c"
+
+    def test_it_is_frozen(self):
+        with pytest.raises(AttributeError):
+            TRIAL.seed = 1  # pyright: ignore[reportAttributeAccessIssue]
+        with pytest.raises(TypeError):
+            TRIAL.settings["shots"] = 6  # pyright: ignore[reportIndexIssue]
+
+    def test_it_travels(self):
+        assert pickle.loads(pickle.dumps(TRIAL)) == TRIAL
+
+    def test_settings_must_be_plain(self):
+        with pytest.raises(TypeError):
+            Trial("heads", "lda", "digits", 0, {"model": object()})
+        with pytest.raises(ValueError):
+            Trial("heads", "lda", "digits", 0, {"scale": math.nan})
+
+
+class TestRows:
+    def test_round_trip(self, tmp_path):
+        path = tmp_path / "results" / "rows.jsonl"
+        rows = Rows(path)
+        assert not rows.done(TRIAL)
+        rows.append(row(TRIAL, accuracy=np.float32(0.5), nll=math.inf, classes=np.int64(3)))
+        assert rows.done(TRIAL)
+        (again,) = Rows(path)
+        assert again == next(iter(rows))
+        assert again.trial == TRIAL
+        assert again.metrics == {"accuracy": 0.5, "nll": None, "classes": 3}
+        assert len(path.read_text().splitlines()) == 1
+
+    def test_the_last_row_of_a_trial_counts(self, tmp_path):
+        rows = Rows(tmp_path / "rows.jsonl")
+        rows.append(row(TRIAL, accuracy=0.1))
+        rows.append(row(TRIAL, accuracy=0.2))
+        assert [r.metrics["accuracy"] for r in Rows(rows.path)] == [0.2]
+
+    @pytest.mark.parametrize(
+        "damage",
+        [
+            lambda line: line[: len(line) // 2],
+            lambda line: "",
+            lambda line: "[1, 2]",
+            lambda line: "null",
+            lambda line: line.replace('"seed": 0', '"seed": 7'),  # the key no longer fits
+            lambda line: line.replace('"metrics"', '"metric"'),
+            lambda line: line.replace('"key"', '"kex"'),
+        ],
+    )
+    def test_damaged_lines_are_skipped_and_reported(self, tmp_path, damage):
+        path = tmp_path / "rows.jsonl"
+        other = Trial("heads", "lda", "digits", 1)
+        path.write_text(damage(row(TRIAL).to_line()) + "\n" + row(other).to_line() + "\n")
+        with pytest.warns(UserWarning, match="line 1"):
+            rows = Rows(path)
+        assert [r.trial for r in rows] == [other]
+        assert len(rows.damaged) == 1
+
+    def test_bytes_that_are_not_text_are_damage(self, tmp_path):
+        path = tmp_path / "rows.jsonl"
+        path.write_bytes(b"\xff\xfe\x00\n" + row(TRIAL).to_line().encode() + b"\n")
+        with pytest.warns(UserWarning, match="line 1"):
+            assert len(Rows(path)) == 1
+
+    def test_a_line_cut_off_by_a_crash_does_not_spoil_the_next(self, tmp_path):
+        path = tmp_path / "rows.jsonl"
+        path.write_text(row(TRIAL).to_line()[:50])
+        with pytest.warns(UserWarning, match="damaged"):
+            rows = Rows(path)
+        rows.append(row(TRIAL, accuracy=0.5))
+        with pytest.warns(UserWarning, match="damaged"):
+            (again,) = Rows(path)
+        assert again.metrics == {"accuracy": 0.5}
+
+
+class TestRunTrials:
+    trials = tuple(Trial("e", "m", "d", seed) for seed in range(3))
+
+    def test_finished_trials_are_not_run_again(self, tmp_path):
+        ran: list[int] = []
+
+        def function(trial: Trial) -> dict[str, float]:
+            if trial.seed == 2 and len(ran) == 2:
+                raise KeyboardInterrupt
+            ran.append(trial.seed)
+            return {"half": trial.seed / 2}
+
+        path = tmp_path / "rows.jsonl"
+        with pytest.raises(KeyboardInterrupt):
+            run_trials(self.trials, function, Rows(path))
+        assert len(Rows(path)) == 2
+        ran.append(-1)
+        run_trials(self.trials, function, Rows(path))
+        assert ran == [0, 1, -1, 2]
+        assert [r.metrics["half"] for r in Rows(path)] == [0, 0.5, 1]
+
+    def test_a_fresh_process_has_its_own_peak(self, tmp_path):
+        np.ones(700 * 2**17).sum()  # the parent has held 700 MB more, which the child must not count
+        rows = Rows(tmp_path / "rows.jsonl")
+        run_trials([Trial("e", "m", "d", 0, {"megabytes": 200})], holds_memory, rows, fresh_process=True)
+        (result,) = rows
+        assert result.metrics["sum"] == 200 * 2**17
+        assert 200 * 2**20 < result.peak_memory_bytes < peak_memory() - 300 * 2**20
+
+    def test_a_failure_in_a_fresh_process_is_told(self, tmp_path):
+        with pytest.raises(RuntimeError, match="seed 0 fails"):
+            run_trials(self.trials, fails, Rows(tmp_path / "rows.jsonl"), fresh_process=True)
+
+
+class TestMachine:
+    def test_a_row_says_where_it_ran_and_names_nothing(self, tmp_path):
+        rows = Rows(tmp_path / "rows.jsonl")
+        run_trials([Trial("e", "m", "d", 4)], halves, rows)
+        (line,) = rows.path.read_text().splitlines()
+        fields = json.loads(line)
+        assert {"python", "commit", "gptree", "torch", "numpy", "gpytorch", "scikit-learn"} == set(fields["versions"])
+        assert {"cpu", "cores", "threads", "memory_bytes", "gpu"} == set(fields["machine"])
+        assert fields["machine"]["cores"] >= 1
+        assert 0 <= fields["seconds"]["wall"] < 60
+        assert fields["peak_memory_bytes"] > 10**7
+        assert str(Path.home()) not in line
+
+    def test_versions_and_machine_do_not_change(self):
+        assert versions() == versions()
+        assert machine() == machine()
+
+    def test_measured(self):
+        before = peak_memory()
+        result = measured(lambda n: float(np.ones(n).sum()), 10**6)
+        assert result.value == 10**6
+        assert result.peak_memory_bytes >= before
+        assert result.wall_seconds > 0
