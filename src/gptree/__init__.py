@@ -1,0 +1,22 @@
+"""Gaussian-process trees for classification with many classes, and for classes that keep arriving."""
+
+__version__ = "0.1.0"
+
+from gptree.estimators import GPForestClassifier, GPTreeClassifier, SphereMap, UnitLength, load_model
+from gptree.inference import CoordinateAscent, Gibbs, InducingPoints, LearnKernel, Representatives
+from gptree.tree import ClassTree
+
+__all__ = [
+    "ClassTree",
+    "CoordinateAscent",
+    "GPForestClassifier",
+    "GPTreeClassifier",
+    "Gibbs",
+    "InducingPoints",
+    "LearnKernel",
+    "Representatives",
+    "SphereMap",
+    "UnitLength",
+    "__version__",
+    "load_model",
+]

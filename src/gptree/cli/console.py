@@ -1,0 +1,96 @@
+"""What the commands share: where output goes, one-line errors, JSON, tables.
+
+Results go to stdout, messages to stderr. With `--json`, stdout carries one JSON document and nothing else. Bad input
+ends with exit code 2 and one line that says what to do; anything unforeseen is left alone, which is exit code 1.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import math
+import sys
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NoReturn, ParamSpec, TypeVar
+
+import typer
+
+BAD_INPUT = 2
+
+Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
+
+
+def clear_errors(command: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
+    """A command whose bad input ends in one line on stderr, and whose warnings are one line each."""
+
+    @functools.wraps(command)
+    def run(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
+        with warnings.catch_warnings():
+            warnings.showwarning = _show_warning
+            # The commands match columns by name; scikit-learn, which is handed arrays, would warn that it cannot.
+            warnings.filterwarnings("ignore", message="X does not have valid feature names")
+            try:
+                return command(*args, **kwargs)
+            except BrokenPipeError:
+                raise  # `gptree … | head`: the frame around the commands ends this quietly
+            except OSError as error:
+                fail(f"{error.strerror or error}: {error.filename}" if error.filename else str(error))
+            except ValueError as error:  # StorageError and the library's complaints about bad input
+                fail(str(error))
+
+    return run
+
+
+def fail(message: str) -> NoReturn:
+    """Say what is wrong on stderr, and leave."""
+    say(f"error: {one_line(message)}")
+    raise typer.Exit(BAD_INPUT)
+
+
+def say(message: str) -> None:
+    """A message for people, on stderr."""
+    typer.echo(message, err=True)
+
+
+def one_line(message: str) -> str:
+    return " ".join(message.split())
+
+
+def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
+    say(f"warning: {one_line(str(message))}")
+
+
+def print_json(document: Mapping[str, Any]) -> None:
+    """One JSON document on stdout; what JSON cannot say (NaN, infinity) is null."""
+    typer.echo(json.dumps(_plain(document), indent=1, ensure_ascii=False, allow_nan=False))
+
+
+def _plain(value: Any) -> Any:
+    if hasattr(value, "tolist"):  # numpy arrays and scalars
+        value = value.tolist()
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def print_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """A table on stdout: names in the first column, numbers in the others."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table()
+    for i, name in enumerate(header):
+        table.add_column(Text(name), justify="right" if i else "left")
+    for row in rows:
+        table.add_row(*(Text(cell) for cell in row))  # Text: square brackets in a name are no markup
+    Console().print(table)
+
+
+def shows_progress(as_json: bool) -> bool:
+    """Whether a progress bar has somebody to look at it, and does not get between machine and machine."""
+    return not as_json and sys.stdout.isatty()

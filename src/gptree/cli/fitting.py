@@ -1,0 +1,170 @@
+"""`gptree fit`."""
+
+from __future__ import annotations
+
+import time
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import numpy as np
+import typer
+
+from gptree.cli import options
+from gptree.cli.console import clear_errors, print_json, print_table, say, shows_progress
+from gptree.cli.data import Data, read_data
+from gptree.cli.models import check_width, class_numbers, score, score_cells
+
+if TYPE_CHECKING:
+    from gptree.cli.models import Classifier
+
+
+class Kernel(StrEnum):
+    linear = "linear"
+    rbf = "rbf"
+    matern52 = "matern52"
+
+
+class Inference(StrEnum):
+    coordinate_ascent = "coordinate-ascent"
+    gibbs = "gibbs"
+
+
+class Tree(StrEnum):
+    two_means = "two-means"
+    balanced = "balanced"
+    random = "random"
+    chain = "chain"
+    ward = "ward"
+
+
+class PredictAt(StrEnum):
+    mean = "mean"
+    quadrature = "quadrature"
+
+
+@clear_errors
+def fit(
+    data: options.Data,
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the model.", show_default=False)],
+    trees: Annotated[int | None, typer.Option(help="Number of trees; 1 is a single tree, no forest.", min=1)] = None,
+    kernel: Annotated[Kernel | None, typer.Option(help="Kernel of the Gaussian processes.")] = None,
+    inference: Annotated[
+        Inference | None, typer.Option(help="coordinate-ascent (deterministic) or gibbs.", metavar="NAME")
+    ] = None,
+    chains: Annotated[int | None, typer.Option(help="Gibbs: number of chains.", min=1)] = None,
+    steps: Annotated[int | None, typer.Option(help="Gibbs: sweeps of each chain.", min=1)] = None,
+    tree: Annotated[
+        Tree | None,
+        typer.Option(help="Class tree: two-means, balanced, random, chain or ward.", metavar="NAME"),
+    ] = None,
+    predict_at: Annotated[
+        PredictAt | None, typer.Option(help="Decide at the latent mean, or integrate over the posterior.")
+    ] = None,
+    paper: Annotated[bool, typer.Option("--paper", help="The settings of the GP-Tree paper; one tree.")] = False,
+    seed: Annotated[int, typer.Option(help="Seed of all random choices.", min=0, max=2**32 - 1)] = 0,
+    features: options.Features = None,
+    labels: options.Labels = None,
+    test: Annotated[Path | None, typer.Option(help="Score the model on this file, laid out as DATA.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace the model that is in the folder.")] = False,
+    as_json: options.Json = False,
+) -> None:
+    """Fit a model to features and labels, and save it.
+
+    What is not given is left at the library's defaults: a forest of four trees.
+    """
+    _check_folder(out, force)
+    train = read_data(data, features, labels)
+    held_out = None if test is None else _read_held_out(test, features, labels, train)
+    given = {"kernel": kernel, "tree": tree, "predict_at": predict_at}
+    settings: dict[str, Any] = {name: str(value) for name, value in given.items() if value is not None}
+    settings |= _inference(inference, chains, steps)
+    model = _estimator(paper, trees, {**settings, "random_state": seed, "verbose": shows_progress(as_json)})
+    seconds = _fit(model, train)
+    model.save(out)
+    report = _report(model, train, out, seconds)
+    if held_out is not None:
+        report["test_data"] = str(test)
+        report["test"] = score(model.predict_proba(held_out.X), class_numbers(held_out, model.classes_))
+    if as_json:
+        print_json(report)
+    else:
+        _show(report)
+
+
+def _check_folder(out: Path, force: bool) -> None:
+    """Complain before the work begins, not after it."""
+    if out.exists() and not out.is_dir():
+        raise ValueError(f"{out} is a file; --out names the folder of the model.")
+    if not out.is_dir() or not any(out.iterdir()):
+        return
+    if not (out / "model.json").exists():
+        raise ValueError(f"{out} holds other files: choose an empty or a new folder.")
+    if not force:
+        raise ValueError(f"{out} holds a model: choose another folder, or replace the model with --force.")
+
+
+def _read_held_out(path: Path, features: str | None, labels: str | None, train: Data) -> Data:
+    if path.suffix.lower() == ".npy":
+        raise ValueError("an .npy file cannot be --test: use gptree predict MODEL DATA --labels labels.npy --score.")
+    held_out = read_data(path, features, labels, known_columns=train.columns)
+    check_width(held_out, train.X.shape[1])
+    class_numbers(held_out, np.unique(np.asarray(train.y)))
+    return held_out
+
+
+def _inference(inference: Inference | None, chains: int | None, steps: int | None) -> dict[str, Any]:
+    """The parameter `inference`, where something was said about it."""
+    from gptree import CoordinateAscent, Gibbs
+
+    sizes = {name: value for name, value in (("chains", chains), ("steps", steps)) if value is not None}
+    if inference is Inference.gibbs:
+        return {"inference": Gibbs(**sizes)}
+    if sizes:
+        raise ValueError("--chains and --steps belong to Gibbs sampling: add --inference gibbs.")
+    return {} if inference is None else {"inference": CoordinateAscent()}
+
+
+def _estimator(paper: bool, trees: int | None, settings: dict[str, Any]) -> Classifier:
+    from gptree import GPForestClassifier, GPTreeClassifier
+
+    if paper:
+        if trees is not None and trees > 1:
+            raise ValueError("the paper's model has one tree: leave --trees out, or --paper.")
+        return GPTreeClassifier.paper(**settings)
+    if trees == 1:
+        return GPTreeClassifier(**settings)
+    return GPForestClassifier(**(settings if trees is None else {**settings, "n_trees": trees}))
+
+
+def _fit(model: Classifier, train: Data) -> float:
+    """Fit; returns the seconds it took."""
+    start = time.perf_counter()
+    model.fit(train.X, train.y)
+    seconds = time.perf_counter() - start
+    model.verbose = False  # a bar is for this run; it is no property of the stored model
+    if train.columns is not None:  # prediction finds the columns by name
+        names = np.array(train.columns, dtype=object)
+        model.feature_names_in_ = names  # pyright: ignore[reportAttributeAccessIssue]
+    return seconds
+
+
+def _report(model: Classifier, train: Data, out: Path, seconds: float) -> dict[str, Any]:
+    rows, width = train.X.shape
+    return {
+        "model": str(out),
+        "estimator": type(model).__name__,
+        "rows": rows,
+        "features": width,
+        "classes": len(model.classes_),
+        "tree_height": model.tree_.height,
+        "seconds": seconds,
+    }
+
+
+def _show(report: dict[str, Any]) -> None:
+    sizes = "{rows:,} rows of {features:,} features, {classes:,} classes".format(**report)
+    say(f"{report['estimator']} fitted to {sizes} in {report['seconds']:.1f} s; saved in {report['model']}")
+    if "test" in report:
+        cells = score_cells(report["test"])
+        print_table(["test data", *cells], [[report["test_data"], *cells.values()]])

@@ -1,0 +1,106 @@
+"""`gptree tree` and `gptree explain`: what a fitted model looks like, and why it says what it says."""
+
+from __future__ import annotations
+
+import re
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from gptree.cli import options
+from gptree.cli.console import clear_errors, print_json, say
+from gptree.cli.models import open_model, read_for
+
+_SHOWN_ROWS = 5  # `gptree explain` without --rows
+
+
+class Format(StrEnum):
+    text = "text"
+    dot = "dot"
+    newick = "newick"
+
+
+@clear_errors
+def tree(
+    model: options.Model,
+    form: Annotated[
+        Format, typer.Option("--format", help="Text, or a language that other programs draw.")
+    ] = Format.text,
+    depth: Annotated[int | None, typer.Option(help="Text: sum up what lies below so many decisions.", min=1)] = None,
+    picture: Annotated[
+        Path | None,
+        typer.Option(help="Draw a picture into this .png, .svg or .pdf file instead of printing text."),
+    ] = None,
+    as_json: options.Json = False,
+) -> None:
+    """Show the class tree of a model; of a forest, the first tree.
+
+    --json gives the classes and the tree as gptree stores it: the order of the leaves, and for every inner node the
+    interval of leaves it owns, [lo, hi), cut at mid.
+    """
+    from gptree.tree import plot_tree, to_dot, to_newick, to_text
+
+    if depth is not None and form is not Format.text:
+        raise ValueError("--depth belongs to --format text.")
+    classifier = open_model(model)
+    shown, names = classifier.tree_, classifier.classes_.tolist()
+    if picture is not None:
+        picture.parent.mkdir(parents=True, exist_ok=True)
+        plot_tree(shown, names).savefig(picture)
+        say(f"drawn into {picture}")
+    if as_json:
+        print_json({"classes": names, "height": shown.height, "tree": shown.to_json()})
+    elif form is Format.dot:
+        typer.echo(to_dot(shown, names), nl=False)
+    elif form is Format.newick:
+        typer.echo(to_newick(shown, names))
+    elif picture is None:
+        typer.echo(to_text(shown, names, max_depth=depth))
+
+
+@clear_errors
+def explain(
+    model: options.Model,
+    data: options.Data,
+    rows: Annotated[
+        str | None,
+        typer.Option(help="Row numbers from 0, e.g. 3 or 0-4,17; the first five if not given.", metavar="LIST"),
+    ] = None,
+    features: options.Features = None,
+    labels: options.Labels = None,
+    as_json: options.Json = False,
+) -> None:
+    """Explain predictions: the decisions on the path of the predicted class, and its nearest training examples.
+
+    Where DATA has labels, they are shown beside the predictions.
+    """
+    classifier = open_model(model)
+    known = read_for(classifier, data, features, labels)
+    chosen = _row_numbers(rows, len(known.X))
+    explanations = classifier.explain(known.X[chosen])
+    truth = [None] * len(chosen) if known.y is None else known.y[chosen].tolist()
+    if as_json:
+        found = zip(chosen, truth, explanations, strict=True)
+        print_json({"rows": [{"row": row, "true_label": y, **why.to_json()} for row, y, why in found]})
+        return
+    for row, y, why in zip(chosen, truth, explanations, strict=True):
+        typer.echo(f"row {row}" + ("" if y is None else f", truly {y}"))
+        typer.echo(f"{why}\n")
+
+
+def _row_numbers(text: str | None, n_rows: int) -> list[int]:
+    """The rows that a list such as "0-4,17" names."""
+    if text is None:
+        return list(range(min(_SHOWN_ROWS, n_rows)))
+    chosen = []
+    for part in text.split(","):
+        ends = re.fullmatch(r"(\d+)(?:-(\d+))?", part.strip())
+        if ends is None:
+            raise ValueError(f"--rows: cannot read '{part}'; write row numbers and ranges, e.g. 0-4,17.")
+        first, last = int(ends[1]), int(ends[2] or ends[1])
+        if not first <= last < n_rows:
+            raise ValueError(f"--rows: there is no row range {part.strip()}; the rows are 0 to {n_rows - 1}.")
+        chosen += range(first, last + 1)
+    return chosen

@@ -1,0 +1,76 @@
+"""`gptree predict`."""
+
+from __future__ import annotations
+
+import csv
+import sys
+from pathlib import Path
+from typing import Annotated, Any, TextIO
+
+import numpy as np
+import typer
+
+from gptree.cli import options
+from gptree.cli.console import clear_errors, print_json, say
+from gptree.cli.models import class_numbers, open_model, read_for, score, score_cells
+
+
+@clear_errors
+def predict(
+    model: options.Model,
+    data: options.Data,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="Write to this .csv or .npz file.")] = None,
+    proba: Annotated[bool, typer.Option("--proba", help="Give the probability of every class.")] = False,
+    with_score: Annotated[
+        bool, typer.Option("--score", help="Report accuracy and calibration against the labels in DATA.")
+    ] = False,
+    features: options.Features = None,
+    labels: options.Labels = None,
+    as_json: options.Json = False,
+) -> None:
+    """Predict the labels of DATA, each with its probability.
+
+    Prints comma-separated lines, one a row of DATA: the label and its probability, with --proba also the probability of
+    every class. An .npz file gets the arrays `prediction`, `confidence`, `classes` and, with --proba, `probabilities`.
+    """
+    if out is not None and out.suffix.lower() not in (".csv", ".npz"):
+        raise ValueError(f"{out}: predictions are written as .csv or .npz; name such a file with --out.")
+    classifier = open_model(model)
+    rows = read_for(classifier, data, features, labels, need_labels=with_score)
+    y = class_numbers(rows, classifier.classes_) if with_score else None
+    probabilities = classifier.predict_proba(rows.X)
+    result: dict[str, Any] = {
+        "prediction": classifier.classes_[probabilities.argmax(1)],
+        "confidence": probabilities.max(1),
+        "classes": classifier.classes_,
+        **({"probabilities": probabilities} if proba else {}),
+    }
+    if out is not None:
+        _write(out, result)
+        say(f"{len(rows.X):,} predictions written to {out}")
+    scores = {} if y is None else {"score": score(probabilities, y)}
+    if as_json:
+        print_json({**result, **scores})
+    elif out is None:
+        _write_csv(sys.stdout, result)
+    if scores and not as_json:
+        say("  ".join(f"{name} {cell}" for name, cell in score_cells(scores["score"]).items()))
+
+
+def _write(out: Path, result: dict[str, Any]) -> None:
+    out.parent.mkdir(parents=True, exist_ok=True)
+    if out.suffix.lower() == ".npz":
+        # Labels that are Python objects become text: nothing here writes pickles.
+        np.savez(out, **{name: a.astype(str) if a.dtype.hasobject else a for name, a in result.items()})
+        return
+    with out.open("w", newline="", encoding="utf-8") as file:
+        _write_csv(file, result)
+
+
+def _write_csv(file: TextIO, result: dict[str, Any]) -> None:
+    writer = csv.writer(file, lineterminator="\n")
+    all_classes = result.get("probabilities", np.empty((len(result["prediction"]), 0)))
+    named = [f"p({label})" for label in result["classes"]] if all_classes.size else []
+    writer.writerow(["prediction", "confidence", *named])
+    for label, confidence, row in zip(result["prediction"], result["confidence"], all_classes, strict=True):
+        writer.writerow([label, f"{confidence:.6g}", *(f"{p:.6g}" for p in row)])

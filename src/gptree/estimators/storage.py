@@ -1,0 +1,205 @@
+"""Estimators to and from folders: parameters and labels as JSON, arrays as tensors (see `gptree.model.persistence`)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from gpytorch.kernels import Kernel
+from torch import Tensor
+
+import gptree
+from gptree.estimators.feature_map import FEATURE_MAPS, SphereMap, UnitLength
+from gptree.experts import LDA, FittedExpert, KernelDensity, KernelRidge, Pool, RandomFeatures, Ridge, restore
+from gptree.inference import CoordinateAscent, Gibbs, InducingPoints, LearnKernel, Representatives
+from gptree.model.persistence import (
+    StorageError,
+    kernel_from_parts,
+    kernel_to_parts,
+    model_from_parts,
+    model_to_parts,
+    read_folder,
+    write_folder,
+)
+from gptree.tree import BalancedTwoMeans, Chain, ClassTree, RandomBalanced, TwoMeans, Ward
+
+#: Settings that a parameter may hold, by the name they are stored under.
+_VALUES: dict[str, Any] = {
+    value.__name__: value
+    for value in (
+        Gibbs,
+        CoordinateAscent,
+        LearnKernel,
+        Representatives,
+        InducingPoints,
+        TwoMeans,
+        BalancedTwoMeans,
+        RandomBalanced,
+        Chain,
+        Ward,
+        Pool,
+        LDA,
+        KernelRidge,
+        KernelDensity,
+        RandomFeatures,
+        Ridge,
+    )
+}
+_KERNEL = {"@": "kernel"}  # stands for a kernel object, which is stored beside the parameters
+
+
+def save_estimator(estimator: Any, folder: str | Path) -> None:
+    """Write a fitted estimator into a folder."""
+    parameters = {name: _encode(name, value) for name, value in estimator.get_params(deep=False).items()}
+    document, tensors = model_to_parts(estimator.model_)
+    map_document, map_tensors = _feature_map_to_parts(estimator.feature_map_)
+    names = getattr(estimator, "feature_names_in_", None)
+    document |= {
+        "gptree": gptree.__version__,
+        "estimator": type(estimator).__name__,
+        "parameters": parameters,
+        "classes": _labels_to_json(estimator.classes_),
+        "seed": estimator.seed_,
+        "n_features": estimator.n_features_in_,
+        "feature_names": None if names is None else [str(name) for name in names],
+        "feature_map": map_document,
+    }
+    tensors |= map_tensors
+    if isinstance(estimator.kernel, Kernel):
+        document["parameter_kernel"], kernel_tensors = kernel_to_parts(estimator.kernel, "parameter_kernel")
+        tensors |= kernel_tensors
+    tensors["y"] = torch.as_tensor(estimator.y_)
+    document["experts"] = None
+    if estimator.experts_ is not None:
+        expert_tensors, document["experts"] = estimator.experts_.state()
+        tensors |= {f"experts.{name}": value for name, value in expert_tensors.items()}
+    if estimator.class_log_prior_ is not None:
+        tensors["class_log_prior"] = torch.as_tensor(estimator.class_log_prior_)
+    write_folder(folder, document, tensors)
+
+
+def load_estimator(folder: str | Path, classes: Mapping[str, type], kernel: Kernel | None, device: str | None) -> Any:
+    """Read an estimator of one of the given classes (by name)."""
+    document, tensors = read_folder(folder)
+    name = str(document.get("estimator"))
+    if name not in classes:
+        raise StorageError(f"{folder} holds a {name}; this call loads {' or '.join(sorted(classes))}.")
+    try:
+        parameters = {key: _decode(value) for key, value in document["parameters"].items()}
+        estimator = classes[name](**parameters)
+        if device is not None:
+            estimator.device = device
+        _, place = estimator._place()
+        estimator.model_ = model_from_parts(document, tensors, place, kernel)
+        if document["parameters"]["kernel"] == _KERNEL:
+            estimator.kernel = kernel_from_parts(
+                document["parameter_kernel"], tensors, "parameter_kernel", kernel, torch.get_default_dtype()
+            )
+        estimator.classes_ = _labels_from_json(document["classes"])
+        estimator.seed_ = document["seed"]
+        estimator.n_features_in_ = document["n_features"]
+        if document["feature_names"] is not None:
+            estimator.feature_names_in_ = np.array(document["feature_names"], dtype=object)
+        estimator.feature_map_ = _feature_map_from_parts(document["feature_map"], tensors, estimator.n_features_in_)
+        estimator.y_ = tensors["y"].numpy()
+        estimator.experts_ = _experts_from_parts(document["experts"], tensors, place)
+        prior = tensors.get("class_log_prior")
+        estimator.class_log_prior_ = None if prior is None else prior.numpy()
+    except (KeyError, TypeError) as error:
+        raise StorageError(f"{folder} is damaged or incomplete: {error!r}.") from None
+    return estimator
+
+
+# ----------------------------------------------------------------------------------------------------- parameters
+
+
+def _encode(name: str, value: Any) -> Any:
+    match value:
+        case None | bool() | int() | float() | str():
+            return value
+        case np.generic():
+            return value.item()
+        case np.ndarray() | list() | tuple():
+            return [_encode(name, item) for item in value]
+        case Kernel():
+            return _KERNEL
+        case ClassTree():
+            return {"@": "ClassTree", **value.to_json()}
+        case np.random.RandomState():
+            return None  # the seed drawn from it is stored beside the parameters
+        case SphereMap() | UnitLength():
+            return next(key for key, family in FEATURE_MAPS.items() if type(value) is family)
+    if is_dataclass(value) and _VALUES.get(type(value).__name__) is type(value):
+        return {"@": type(value).__name__} | {f.name: _encode(name, getattr(value, f.name)) for f in fields(value)}
+    raise StorageError(
+        f"the parameter {name} holds {value!r}, which cannot be stored without code (no pickles are written). "
+        "Apply your own transformer before the estimator, in a Pipeline, and save the two separately."
+        if name == "feature_map"
+        else f"the parameter {name} holds {value!r}, which cannot be stored without code (no pickles are written)."
+    )
+
+
+def _decode(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_decode(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    name = value["@"]
+    if value == _KERNEL:
+        return None
+    rest = {key: item for key, item in value.items() if key != "@"}
+    if name == "ClassTree":
+        return ClassTree.from_json(rest)
+    if name not in _VALUES:
+        raise StorageError(f"the stored setting {name!r} is unknown to this version of gptree.")
+    values = {key: _decode(item) for key, item in rest.items()}
+    # a settings value is hashable, so its sequences are tuples
+    return _VALUES[name](**{key: tuple(item) if isinstance(item, list) else item for key, item in values.items()})
+
+
+def _labels_to_json(labels: np.ndarray) -> dict[str, Any]:
+    values = labels.tolist()
+    if not all(isinstance(value, bool | int | float | str) for value in values):
+        raise StorageError("labels must be numbers, strings or booleans to be stored.")
+    return {"dtype": labels.dtype.str if labels.dtype.kind != "O" else "object", "values": values}
+
+
+def _labels_from_json(data: Mapping[str, Any]) -> np.ndarray:
+    return np.array(data["values"], dtype=np.dtype(data["dtype"]))
+
+
+def _experts_from_parts(
+    data: dict[str, Any] | None, tensors: Mapping[str, Tensor], place: torch.device
+) -> FittedExpert | None:
+    if data is None:
+        return None
+    own = {name.removeprefix("experts."): value for name, value in tensors.items() if name.startswith("experts.")}
+    try:
+        return restore({name: value.to(place) for name, value in own.items()}, data)
+    except ValueError as error:
+        raise StorageError(str(error)) from None
+
+
+def _feature_map_to_parts(feature_map: Any) -> tuple[dict[str, Any] | None, dict[str, Tensor]]:
+    if feature_map is None:
+        return None, {}
+    if type(feature_map) is UnitLength:
+        return {"name": "unit"}, {}
+    assert type(feature_map) is SphereMap  # anything else was refused when the parameters were encoded
+    mean = {"feature_map.mean": torch.as_tensor(feature_map.mean_)}
+    return {"name": "sphere", "non_negative": feature_map.non_negative_}, mean
+
+
+def _feature_map_from_parts(data: Mapping[str, Any] | None, tensors: Mapping[str, Tensor], width: int) -> Any:
+    if data is None:
+        return None
+    feature_map = FEATURE_MAPS[data["name"]]()
+    feature_map.n_features_in_ = width
+    if isinstance(feature_map, SphereMap):
+        feature_map.non_negative_ = data["non_negative"]
+        feature_map.mean_ = tensors["feature_map.mean"].numpy()
+    return feature_map

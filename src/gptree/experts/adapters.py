@@ -1,0 +1,162 @@
+"""Experts from elsewhere: scikit-learn classifiers, and class scores the user already has."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from sklearn.base import clone
+from torch import Tensor
+
+from gptree.experts.examples import ALONE, Examples, check_features, describe, shot_folds
+from gptree.experts.interface import Fit, FittedExpert, State
+from gptree.experts.tempering import best_temperature, fit_tempered, some, storage_dtype, temperature_centre
+
+SPREAD = 2.0  # of tempered log-probabilities over classes; see `temperature_centre`
+
+
+@dataclass(frozen=True)
+class SklearnExpert:
+    """Any scikit-learn classifier with `predict_proba`; its score is the logarithm, tempered like every other.
+
+    Left out by cross-validation over `folds` shot folds, whatever the folds of the examples. One-shot classes
+    are never left out of these fits; their examples are scored by one more fit, without all of them.
+    Probabilities are mixed with 1/(2n) of the uniform ones, so that none is zero.
+    """
+
+    estimator: Any
+    folds: int = 5
+
+    def fit(self, examples: Examples) -> Fit:
+        if not hasattr(self.estimator, "predict_proba"):
+            raise TypeError(
+                f"{type(self.estimator).__name__} has no predict_proba; switch it on (for example probability=True) "
+                "or wrap it in sklearn.calibration.CalibratedClassifierCV."
+            )
+        model = self._fitted(examples, torch.ones_like(examples.usable))
+        return fit_tempered(_GivenScores(self._left_out(examples), model), examples)
+
+    def _fitted(self, examples: Examples, rows: Tensor) -> FittedSklearn:
+        X, y = _numpy(examples.X[rows]), _numpy(examples.y[rows])
+        estimator: Any = clone(self.estimator)
+        return FittedSklearn(estimator.fit(X, y), examples.n_classes, 1 / (2 * len(examples)), temperature=1.0)
+
+    def _left_out(self, examples: Examples) -> Tensor:
+        """(n, C) log-probabilities."""
+        scores = examples.X.new_zeros(len(examples), examples.n_classes)
+        groups, usable = shot_folds(examples.y, self.folds), examples.usable
+        if int((examples.counts > 1).sum()) < 2:  # fewer than two classes to train on: nothing to say
+            return scores
+        for group in groups[usable].unique():
+            held = groups == group
+            scores[held] = self._fitted(examples, ~held).scores(examples.X[held])
+        if not usable.all():
+            alone = groups == ALONE
+            unseen = (examples.counts == 1).nonzero()[:, 0]
+            rows = self._fitted(examples, usable).scores(examples.X[alone])
+            rows[:, unseen] = scores[usable][:, unseen].mean(0)  # what such a class gets from points of others
+            scores[alone] = rows
+        return scores
+
+
+@dataclass(frozen=True, eq=False)
+class FittedSklearn(FittedExpert):
+    estimator: Any
+    n_classes: int
+    smoothing: float
+    temperature: float  # τ
+
+    def scores(self, X: Tensor) -> Tensor:
+        """Smoothed log-probabilities (T, C); classes the estimator has not seen get the least."""
+        known = torch.from_numpy(np.asarray(self.estimator.predict_proba(_numpy(X)))).to(X)
+        p = X.new_zeros(len(X), self.n_classes)
+        p[:, torch.as_tensor(self.estimator.classes_, device=X.device)] = known
+        return ((1 - self.smoothing) * p + self.smoothing / self.n_classes).log()
+
+    def log_probabilities(self, X: Tensor, raw: Any = None) -> Tensor:
+        check_features(X)
+        return (self.temperature * self.scores(X)).log_softmax(1)
+
+    def state(self) -> State:
+        raise TypeError(
+            f"an expert around the scikit-learn estimator {type(self.estimator).__name__} cannot be saved: that would "
+            "need a pickle, and none is ever written here. Save a pool without it, or fit again after loading."
+        )
+
+
+@dataclass(frozen=True)
+class PriorScores:
+    """Class scores that owe nothing to the labels, for example a zero-shot model's.
+
+    `source` is a callable from inputs to scores (n, C), any unnormalised log-probabilities, or an object with
+    `predict_proba`. It is given the raw inputs where there are any (`Examples.raw`), otherwise the features.
+    Nothing has to be left out, not even of one-shot classes; only the temperature is learnt.
+    """
+
+    source: Any
+
+    def __post_init__(self) -> None:
+        if not callable(self.source) and not hasattr(self.source, "predict_proba"):
+            raise TypeError(f"source must be callable or have predict_proba; got {describe(self.source)}.")
+
+    def fit(self, examples: Examples) -> Fit:
+        prior = FittedPriorScores(self.source, examples.n_classes, temperature=1.0)
+        scores = prior.scores(examples.X, examples.raw)
+        rows = some(torch.arange(len(examples), device=examples.y.device), examples.n_classes)
+        tau, _ = best_temperature(scores[rows], examples.y[rows], temperature_centre(scores[rows], SPREAD))
+        left_out = (tau * scores).log_softmax(1).to(storage_dtype(examples))
+        return Fit(replace(prior, temperature=tau), left_out, examples.usable)
+
+
+@dataclass(frozen=True, eq=False)
+class FittedPriorScores(FittedExpert):
+    source: Any
+    n_classes: int
+    temperature: float  # τ
+
+    def scores(self, X: Tensor, raw: Any) -> Tensor:
+        inputs = X if raw is None else raw
+        if hasattr(self.source, "predict_proba"):
+            inputs = _numpy(inputs) if isinstance(inputs, Tensor) else inputs
+            found = torch.as_tensor(np.asarray(self.source.predict_proba(inputs)))
+            found = found.clamp(min=torch.finfo(torch.float32).tiny).log()
+        else:
+            found = torch.as_tensor(self.source(inputs))
+        if found.shape != (len(X), self.n_classes) or not torch.isfinite(found).all():
+            raise ValueError(
+                f"prior scores must be finite and of shape {(len(X), self.n_classes)}, a column for each class in the "
+                f"order of the labels; got {describe(found)}."
+            )
+        return found.to(X)
+
+    def log_probabilities(self, X: Tensor, raw: Any = None) -> Tensor:
+        return (self.temperature * self.scores(X, raw)).log_softmax(1)
+
+    def state(self) -> State:
+        raise TypeError(
+            "prior scores cannot be saved: their source is code, and no pickle is ever written here. "
+            "Save a pool without them, or fit again after loading."
+        )
+
+
+class _GivenScores:
+    """Left-out scores (n, C) that are there already: only the temperature is chosen."""
+
+    grid = (1.0,)
+    fallback = 1.0
+    spread = SPREAD
+
+    def __init__(self, scores: Tensor, model: FittedSklearn) -> None:
+        self.given, self.model = scores, model
+
+    def scores(self, grid: tuple[float, ...], rows: Tensor) -> Tensor:
+        return self.given[rows][None]
+
+    def fitted(self, value: float, temperature: float) -> FittedExpert:
+        return replace(self.model, temperature=temperature)
+
+
+def _numpy(values: Tensor) -> np.ndarray:
+    return values.detach().cpu().numpy()

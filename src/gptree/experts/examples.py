@@ -1,0 +1,149 @@
+"""Labelled examples, and the folds in which they are left out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+ALONE = -1
+"""The fold of an example that is left out by itself."""
+
+
+def shot_folds(y: Tensor, max_folds: int = 30) -> Tensor:
+    """Leave one shot out: fold k holds the k-th example of every class, modulo `max_folds`. Shape (n,).
+
+    Dropping one example of *every* class keeps the classes balanced. The only example of a class is left
+    out `ALONE`, so that its class is there when points of other classes are scored.
+    """
+    if max_folds < 2:
+        raise ValueError(f"max_folds must be at least 2, not {max_folds}: a class must survive each fold.")
+    counts = torch.bincount(y)
+    order = torch.argsort(y, stable=True)
+    first = (counts.cumsum(0) - counts)[y[order]]
+    shot = torch.empty_like(y)
+    shot[order] = torch.arange(len(y), device=y.device) - first
+    return torch.where(counts[y] == 1, ALONE, shot % max_folds)
+
+
+@dataclass(frozen=True, eq=False)
+class Examples:
+    """Checked training examples; build them with `Examples.of`.
+
+    To leave example i out is to leave out every example of its fold, or i only where the fold is `ALONE`.
+    """
+
+    X: Tensor  # (n, d) features
+    y: Tensor  # (n,) labels, 0..C-1
+    n_classes: int  # C
+    folds: Tensor  # (n,)
+    counts: Tensor  # (C,) examples of each class, in the dtype of X
+    fold_counts: Tensor  # (K, C) of them in each fold
+    raw: Any = None
+
+    @classmethod
+    def of(
+        cls, X: Tensor, y: Tensor, n_classes: int | None = None, folds: Tensor | None = None, raw: Any = None
+    ) -> Examples:
+        """Features X (n, d) and labels y (n,) in 0..n_classes-1, every class with at least one example.
+
+        `folds` (n,) default to `shot_folds`. A class of two or more examples must not lie in one fold; the
+        only example of a class is always left out alone. `raw` is whatever the features were computed
+        from, for experts that look at it rather than at X (`PriorScores`).
+        """
+        check_features(X)
+        if not isinstance(y, Tensor) or y.is_floating_point() or y.dtype == torch.bool or y.shape != (len(X),):
+            raise ValueError(f"y must hold {len(X)} whole numbers, one per row of X; got {describe(y)}.")
+        y = y.long().to(X.device)
+        n_classes = int(y.max()) + 1 if n_classes is None else n_classes
+        if int(y.min()) < 0 or int(y.max()) >= n_classes:
+            raise ValueError(f"y must lie in 0..{n_classes - 1}; it spans {int(y.min())}..{int(y.max())}.")
+        counts = torch.bincount(y, minlength=n_classes)
+        if int(counts.min()) == 0:
+            empty = int(counts.argmin())
+            raise ValueError(f"class {empty} has no example; give it one, or renumber the classes without it.")
+        folds = shot_folds(y) if folds is None else _checked_folds(folds, y, counts)
+        together = folds != ALONE
+        n_folds = int(folds.max()) + 1
+        cells = torch.bincount((folds * n_classes + y)[together], minlength=n_folds * n_classes)
+        fold_counts = cells.view(n_folds, n_classes).to(X.dtype)
+        return cls(X, y, n_classes, folds, counts.to(X.dtype), fold_counts, raw)
+
+    def __len__(self) -> int:
+        return len(self.X)
+
+    @property
+    def usable(self) -> Tensor:
+        """(n,) whether anything of an example's class is left without it."""
+        return self.counts[self.y] > 1
+
+    def class_sums(self, values: Tensor, rows: Tensor | None = None) -> Tensor:
+        """Sums (C, k) of `values` (n, k) over the examples of each class; of `values` (r, k) over those of `rows`."""
+        y = self.y if rows is None else self.y[rows]
+        return values.new_zeros(self.n_classes, values.shape[1]).index_add_(0, y, values)
+
+    def left_out_counts(self, rows: Tensor) -> Tensor:
+        """Examples of each class that are left when each of `rows` is left out: (len(rows), C)."""
+        left = self.counts.repeat(len(rows), 1)
+        together = (self.folds[rows] != ALONE).nonzero()[:, 0]
+        left[together] -= self.fold_counts[self.folds[rows[together]]]
+        alone = self.alone(rows)
+        left[alone, self.y[rows[alone]]] -= 1
+        return left
+
+    def by_fold(self, rows: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+        """For every fold that meets `rows`: all its members, and the positions in `rows` of those asked for.
+
+        Examples left out alone are not among them; see `alone`.
+        """
+        folds = self.folds[rows]
+        for fold in folds[folds != ALONE].unique():
+            yield (self.folds == fold).nonzero()[:, 0], (folds == fold).nonzero()[:, 0]
+
+    def alone(self, rows: Tensor) -> Tensor:
+        """Positions in `rows` of the examples that are left out alone."""
+        return (self.folds[rows] == ALONE).nonzero()[:, 0]
+
+    def in_shot_order(self) -> Tensor:
+        """All rows, the first of every class before the second of any: every beginning of it is balanced."""
+        return shot_folds(self.y, max_folds=len(self) + 1).argsort(stable=True)
+
+
+def _checked_folds(folds: Tensor, y: Tensor, counts: Tensor) -> Tensor:
+    if not isinstance(folds, Tensor) or folds.shape != y.shape or folds.is_floating_point() or int(folds.min()) < ALONE:
+        raise ValueError(
+            f"folds must hold {len(y)} whole numbers, 0, 1, … or {ALONE} (left out alone); got {describe(folds)}."
+        )
+    folds = folds.long().to(y.device)
+    # A fold of one is the same as being left out alone, and cheaper so. The other folds become 0, 1, …
+    _, index, sizes = folds.unique(return_inverse=True, return_counts=True)
+    together = (folds != ALONE) & (sizes[index] > 1) & (counts[y] > 1)
+    renumbered = folds[together].unique(return_inverse=True)[1]
+    folds = torch.full_like(folds, ALONE).masked_scatter(together, renumbered)
+    cells, cell_sizes = (folds * len(counts) + y)[together].unique(return_counts=True)
+    swallowed = cells[cell_sizes == counts[cells % len(counts)]] % len(counts)
+    if len(swallowed):
+        raise ValueError(
+            f"all examples of class {int(swallowed[0])} are in one fold, so that nothing of it is left without the "
+            f"fold; spread them over two folds or more, or give them fold {ALONE}."
+        )
+    return folds
+
+
+def check_features(X: Any, d: int | None = None) -> None:
+    """Raise a ValueError unless X is a finite float32 or float64 tensor (n, d)."""
+    wanted = f"(n, {'d' if d is None else d})"
+    single_or_double = isinstance(X, Tensor) and X.dtype in (torch.float32, torch.float64)
+    if not single_or_double or X.ndim != 2 or X.shape[1] != (d or X.shape[1]) or (d is None and 0 in X.shape):
+        raise ValueError(f"features must be a float32 or float64 tensor of shape {wanted}; got {describe(X)}.")
+    if not torch.isfinite(X).all():
+        raise ValueError("features contain NaN or infinity; remove or replace those rows first.")
+
+
+def describe(value: object) -> str:
+    if isinstance(value, Tensor):
+        return f"a {str(value.dtype).removeprefix('torch.')} tensor of shape {tuple(value.shape)}"
+    return f"a {type(value).__name__}"

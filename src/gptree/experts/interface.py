@@ -1,0 +1,97 @@
+"""What every expert is: settings that fit to examples, and a fitted value that scores classes and can be stored."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar, NamedTuple, Protocol
+
+from torch import Tensor
+
+from gptree.experts.examples import Examples
+
+State = tuple[dict[str, Tensor], dict[str, Any]]
+"""Tensors by name, and a dictionary that JSON can hold."""
+
+
+class Fit(NamedTuple):
+    """What fitting an expert gives."""
+
+    expert: FittedExpert
+    left_out: Tensor
+    """(n, C) class log-probabilities at the examples, each scored without the examples of its own fold."""
+    usable: Tensor
+    """(n,) False for the only example of a class. Nothing of the class is left without it, so the class
+    gets the mean score of the others in its row: a statement of ignorance, not evidence to choose by."""
+
+
+class Expert(Protocol):
+    """Settings of an expert: a frozen value."""
+
+    def fit(self, examples: Examples) -> Fit: ...
+
+
+@dataclass(frozen=True, eq=False)
+class FittedExpert(ABC):
+    """Scores classes at new points. A frozen record of tensors, plain values and other fitted experts."""
+
+    _kinds: ClassVar[dict[str, type[FittedExpert]]] = {}
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        FittedExpert._kinds[cls.__name__] = cls
+
+    def __post_init__(self) -> None:
+        # as a file would give them back: another memory layout could change the last bits of a product
+        for item in fields(self):
+            value = getattr(self, item.name)
+            if isinstance(value, Tensor):
+                object.__setattr__(self, item.name, value.contiguous())
+
+    @abstractmethod
+    def log_probabilities(self, X: Tensor, raw: Any = None) -> Tensor:
+        """Class log-probabilities (T, C) at features X (T, d); `raw` as in `Examples.of`."""
+
+    def state(self) -> State:
+        """Everything `restore` needs to build it again."""
+        tensors: dict[str, Tensor] = {}
+        settings: dict[str, Any] = {"kind": type(self).__name__}
+        for item in fields(self):
+            value = getattr(self, item.name)
+            if isinstance(value, Tensor):
+                tensors[item.name] = value
+            elif isinstance(value, FittedExpert):
+                settings[item.name] = _nest(item.name, value, tensors)
+            elif isinstance(value, tuple):
+                settings[item.name] = [_nest(f"{item.name}.{k}", part, tensors) for k, part in enumerate(value)]
+            else:
+                settings[item.name] = value
+        return tensors, settings
+
+
+def _nest(name: str, part: FittedExpert, tensors: dict[str, Tensor]) -> dict[str, Any]:
+    inner, settings = part.state()
+    tensors.update({f"{name}.{key}": value for key, value in inner.items()})
+    return settings
+
+
+def restore(tensors: dict[str, Tensor], settings: dict[str, Any]) -> FittedExpert:
+    """The fitted expert whose `state()` this is."""
+    kind = FittedExpert._kinds.get(settings.get("kind", ""))
+    if kind is None:
+        known = ", ".join(sorted(FittedExpert._kinds))
+        raise ValueError(f"unknown kind of expert {settings.get('kind')!r}; this version knows {known}.")
+    values: dict[str, Any] = {key: value for key, value in tensors.items() if "." not in key}
+    for key, value in settings.items():
+        if isinstance(value, dict):
+            values[key] = restore(_below(key, tensors), value)
+        elif isinstance(value, list):
+            values[key] = tuple(restore(_below(f"{key}.{k}", tensors), part) for k, part in enumerate(value))
+        elif key != "kind":
+            values[key] = value
+    return kind(**values)
+
+
+def _below(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    start = prefix + "."
+    return {key.removeprefix(start): value for key, value in tensors.items() if key.startswith(start)}

@@ -1,0 +1,54 @@
+"""An expert on random features instead of the features themselves."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gptree.experts.examples import Examples, check_features
+from gptree.experts.interface import Expert, Fit, FittedExpert
+
+
+@dataclass(frozen=True)
+class RandomFeatures:
+    """`expert` on relu(xW), W (d, count) of independent N(0, 1), scaled to unit length if `unit_length`.
+
+    `RandomFeatures(LDA(), 1_000)` and `RandomFeatures(Ridge(), 2_000, unit_length=False)` are the usual ones.
+    """
+
+    expert: Expert
+    count: int = 1_000
+    unit_length: bool = True
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.count < 1:
+            raise ValueError(f"count must be at least 1; got {self.count}.")
+
+    def fit(self, examples: Examples) -> Fit:
+        generator = torch.Generator().manual_seed(self.seed)
+        projection = torch.randn(examples.X.shape[1], self.count, generator=generator, dtype=torch.float64)
+        projection = projection.to(examples.X)
+        features = _features(examples.X, projection, self.unit_length)
+        inner = self.expert.fit(replace(examples, X=features))
+        return inner._replace(expert=FittedRandomFeatures(inner.expert, projection, self.unit_length))
+
+
+@dataclass(frozen=True, eq=False)
+class FittedRandomFeatures(FittedExpert):
+    expert: FittedExpert
+    projection: Tensor  # W (d, count)
+    unit_length: bool
+
+    def log_probabilities(self, X: Tensor, raw: Any = None) -> Tensor:
+        check_features(X, len(self.projection))
+        features = _features(X.to(self.projection.dtype), self.projection, self.unit_length)
+        return self.expert.log_probabilities(features, raw).to(X.dtype)
+
+
+def _features(X: Tensor, projection: Tensor, unit_length: bool) -> Tensor:
+    features = (X @ projection).relu_()
+    return torch.nn.functional.normalize(features, dim=1) if unit_length else features

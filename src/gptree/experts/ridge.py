@@ -1,0 +1,238 @@
+"""Ridge regression on one-hot targets: on the features as they are, or with the kernel exp(g − 1)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from gptree.experts.examples import ALONE, Examples, check_features
+from gptree.experts.interface import Fit, FittedExpert
+from gptree.experts.sphere import DOUBLE_UP_TO, check_unit_length, chunks
+from gptree.experts.tempering import Jury, choose, fit_tempered
+
+
+@dataclass(frozen=True)
+class Ridge:
+    """Linear ridge regression without intercept; meant for random features.
+
+    Every class has the same total weight, so that a rare class is not scored down for being rare.
+    Cost: one eigendecomposition of size d, and n·d·(C + size of a fold) for each penalty.
+    """
+
+    penalties: tuple[float, ...] = (10.0, 30.0, 100.0, 300.0, 1e3, 3e3, 1e4)
+
+    def __post_init__(self) -> None:
+        _check_penalties(self.penalties)
+
+    def fit(self, examples: Examples) -> Fit:
+        return fit_tempered(_LinearScorer(self.penalties, examples), examples)
+
+
+@dataclass(frozen=True)
+class KernelRidge:
+    """Ridge regression with the kernel exp(g − 1), g the inner product of features of unit length.
+
+    Every class has the same total weight, as in `Ridge`. By the number n of examples:
+    - up to `choose_on`, every penalty is tried on all of them, with one Cholesky factor each;
+    - beyond, the penalty (a noise variance: it does not depend on n) is chosen on a balanced part of `choose_on`
+      examples, and one Cholesky factor of all examples, in single precision, does the rest;
+    - beyond `at_most`, the regression is fitted to a balanced part of `at_most` examples, and the other examples are
+      new points to it. (A Nyström approximation from all examples costs more and predicts worse.) If there
+      are more classes than that, those without an example in the part get the score 0.
+    Cost: n³ for the Cholesky factor and the inverse, n ≤ `at_most`; n² memory.
+    """
+
+    penalties: tuple[float, ...] = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
+    choose_on: int = 1_500
+    at_most: int = 8_000
+
+    def __post_init__(self) -> None:
+        _check_penalties(self.penalties)
+        if min(self.choose_on, self.at_most) < 10:
+            raise ValueError("choose_on and at_most must be at least 10 examples.")
+
+    def fit(self, examples: Examples) -> Fit:
+        check_unit_length(examples.X)
+        penalties = self.penalties
+        if len(examples) > self.choose_on and len(penalties) > 1:
+            part = _few_classes(examples, self.choose_on)
+            penalties = (choose(_KernelScorer(penalties, part, len(part)), part, Jury.of(part)).value,)
+        return fit_tempered(_KernelScorer(penalties, examples, self.at_most), examples)
+
+
+def _check_penalties(penalties: tuple[float, ...]) -> None:
+    if not penalties or not all(value > 0 for value in penalties):
+        raise ValueError(f"penalties must be positive numbers; got {penalties}.")
+
+
+def _few_classes(examples: Examples, size: int) -> Examples:
+    """At most `size` examples, balanced, of no more classes than can have five of them each; renumbered."""
+    step = -(-examples.n_classes // max(size // 5, 2))
+    order = examples.in_shot_order()
+    rows = order[examples.y[order] % step == 0][:size]
+    return Examples.of(examples.X[rows], examples.y[rows].unique(return_inverse=True)[1])
+
+
+@dataclass(frozen=True, eq=False)
+class FittedRidge(FittedExpert):
+    weights: Tensor  # (d, C)
+    penalty: float  # α
+    temperature: float  # τ
+
+    def log_probabilities(self, X: Tensor, raw: Any = None) -> Tensor:
+        check_features(X, len(self.weights))
+        return (self.temperature * (X.to(self.weights.dtype) @ self.weights)).log_softmax(1).to(X.dtype)
+
+
+@dataclass(frozen=True, eq=False)
+class FittedKernelRidge(FittedExpert):
+    points: Tensor  # (m, d) the examples it was fitted to
+    weights: Tensor  # (m, C)
+    penalty: float  # α
+    temperature: float  # τ
+
+    def log_probabilities(self, X: Tensor, raw: Any = None) -> Tensor:
+        check_features(X, self.points.shape[1])
+        return (self.temperature * _predict(X, self.points, self.weights)).log_softmax(1)
+
+
+def _predict(X: Tensor, points: Tensor, weights: Tensor) -> Tensor:
+    scores = X.new_empty(len(X), weights.shape[1])
+    for part in chunks(len(X), len(points), X.device):
+        scores[part] = (_kernel(X[part].to(points.dtype), points) @ weights).to(X.dtype)
+    return scores
+
+
+def _kernel(a: Tensor, b: Tensor) -> Tensor:
+    return (a @ b.T).sub_(1).exp_()
+
+
+class _Solution(NamedTuple):
+    left_out: Tensor  # (m, C) left-out predictions of the points that were fitted
+    weights: Tensor  # of the fitted expert
+
+
+@dataclass(frozen=True, eq=False)
+class _Targets:
+    """Weighted one-hot targets W^½Y, and their left-out predictions.
+
+    With weights W the regression is the ordinary one of W^½Y on W^½Φ. If Q = I − H takes targets to residuals
+    R = QW^½Y, then the predictions for fold F without F are W_F^½Y_F − Q_FF⁻¹R_F, exactly. A multiple
+    of Q serves as well; for a kernel it is P = (K + αI)⁻¹.
+    """
+
+    y: Tensor  # (m,)
+    folds: Tensor  # (m,)
+    root: Tensor  # (m,) W^½
+
+    @classmethod
+    def balanced(cls, y: Tensor, folds: Tensor, dtype: torch.dtype) -> _Targets:
+        """Weights 1/n_c, of mean one."""
+        weights = 1 / torch.bincount(y)[y].to(dtype)
+        return cls(y, folds, (weights / weights.mean()).sqrt())
+
+    def added_to(self, values: Tensor) -> Tensor:
+        """W^½Y added to `values` (m, C), in place."""
+        values[torch.arange(len(values), device=values.device), self.y] += self.root
+        return values
+
+    def left_out(self, residuals: Tensor, block: Callable[[Tensor], Tensor], diagonal: Tensor) -> Tensor:
+        """Predictions (m, C) from R (m, C), the blocks Q_FF and the diagonal of Q."""
+        z = torch.empty_like(residuals)
+        for fold in self.folds[self.folds != ALONE].unique():
+            members = (self.folds == fold).nonzero()[:, 0]
+            z[members] = -torch.cholesky_solve(residuals[members], torch.linalg.cholesky(block(members)))
+        alone = self.folds == ALONE
+        z[alone] = -residuals[alone] / diagonal[alone, None]
+        return self.added_to(z).div_(self.root[:, None])
+
+
+class _Scorer:
+    """Left-out scores from the solution at one penalty after the other; the last is kept."""
+
+    spread = 1.3
+
+    def __init__(self, penalties: tuple[float, ...], examples: Examples) -> None:
+        self.grid, self.fallback, self.examples = penalties, max(penalties), examples
+        self._last: tuple[float, _Solution] | None = None
+
+    def _solve(self, penalty: float) -> _Solution:
+        raise NotImplementedError
+
+    def solution(self, penalty: float) -> _Solution:
+        if self._last is None or self._last[0] != penalty:
+            self._last = (penalty, self._solve(penalty))
+        return self._last[1]
+
+
+class _LinearScorer(_Scorer):
+    """In the eigenvectors of ΦᵀWΦ: B = W^½ΦV has BᵀB = diag(s), and H = B (s + α)⁻¹ Bᵀ."""
+
+    def __init__(self, penalties: tuple[float, ...], examples: Examples) -> None:
+        super().__init__(penalties, examples)
+        self.targets = _Targets.balanced(examples.y, examples.folds, examples.X.dtype)
+        features = examples.X * self.targets.root[:, None]
+        spectrum, self.rotation = torch.linalg.eigh(features.T @ features)
+        self.spectrum, self.B = spectrum.clamp(min=0), features @ self.rotation
+        self.moments = examples.class_sums(self.B * self.targets.root[:, None]).T  # BᵀW^½Y
+
+    def _solve(self, penalty: float) -> _Solution:
+        B, shrink = self.B, 1 / (self.spectrum + penalty)
+        coefficients = self.moments * shrink[:, None]
+
+        def block(members: Tensor) -> Tensor:
+            H = (B[members] * shrink) @ B[members].T
+            return torch.eye(len(H), dtype=H.dtype, device=H.device) - H
+
+        residuals = self.targets.added_to(-B @ coefficients)
+        z = self.targets.left_out(residuals, block, 1 - B.square() @ shrink)
+        return _Solution(z, self.rotation @ coefficients)
+
+    def scores(self, grid: tuple[float, ...], rows: Tensor) -> Tensor:
+        return torch.stack([self.solution(penalty).left_out[rows] for penalty in grid])
+
+    def fitted(self, value: float, temperature: float) -> FittedRidge:
+        return FittedRidge(self.solution(value).weights, value, temperature)
+
+
+class _KernelScorer(_Scorer):
+    """With P = (W^½KW^½ + αI)⁻¹ and its product with the targets, over at most `at_most` of the examples."""
+
+    def __init__(self, penalties: tuple[float, ...], examples: Examples, at_most: int) -> None:
+        super().__init__(penalties, examples)
+        self.inside = examples.in_shot_order()[:at_most].sort().values
+        m, y = len(self.inside), examples.y[self.inside]
+        # The largest eigenvalue of K is at most m; single precision must resolve the penalty beside it.
+        single = (m > DOUBLE_UP_TO or examples.X.dtype == torch.float32) and min(penalties) >= 1e-6 * m
+        dtype = torch.float32 if single else torch.float64
+        folds = torch.where(torch.bincount(y)[y] == 1, ALONE, examples.folds[self.inside])
+        self.targets = _Targets.balanced(y, folds, dtype)
+        self.points = examples.X[self.inside].to(dtype)
+        self.K = _kernel(self.points, self.points).mul_(self.targets.root).mul_(self.targets.root[:, None])
+
+    def _solve(self, penalty: float) -> _Solution:
+        K = self.K.clone()
+        K.diagonal().add_(penalty)
+        P = torch.cholesky_inverse(torch.linalg.cholesky(K))
+        root = self.targets.root[:, None]
+        PY = self.examples.class_sums(P * root, self.inside).T  # P is symmetric: (YᵀP)ᵀ
+        z = self.targets.left_out(PY, lambda members: P[members[:, None], members], P.diagonal())
+        return _Solution(z, PY * root)
+
+    def scores(self, grid: tuple[float, ...], rows: Tensor) -> Tensor:
+        examples = self.examples
+        scores = examples.X.new_empty(len(grid), len(rows), examples.n_classes)
+        inside = torch.isin(rows, self.inside)
+        places = torch.searchsorted(self.inside, rows[inside])
+        for k, penalty in enumerate(grid):
+            solution = self.solution(penalty)
+            scores[k, inside] = solution.left_out[places].to(scores.dtype)
+            scores[k, ~inside] = _predict(examples.X[rows[~inside]], self.points, solution.weights)
+        return scores
+
+    def fitted(self, value: float, temperature: float) -> FittedKernelRidge:
+        return FittedKernelRidge(self.points, self.solution(value).weights, value, temperature)
