@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,8 +25,9 @@ class Dataset:
     oos: np.ndarray | None = None
 
 
+@functools.cache
 def load(name: str, folder: str | Path) -> Dataset:
-    """The data set called `name`, one of `DATASETS`."""
+    """The data set called `name`, one of `DATASETS`; read once a process."""
     if name not in DATASETS:
         raise ValueError(f"There is no data set {name!r}; there are {', '.join(DATASETS)}.")
     return DATASETS[name](Path(folder))

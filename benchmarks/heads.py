@@ -76,15 +76,10 @@ def make_method(name: str, points: int, seed: int) -> Any:
     return make_pipeline(SphereMap(), head)
 
 
-@functools.cache
-def _load(name: str, folder: str) -> Dataset:
-    return load(name, folder)
-
-
 def run(trial: Trial, folder: str) -> Mapping[str, Any]:
     """Accuracy, NLL, Brier score, ECE and processor seconds of one method on one draw, one thread."""
     torch.set_num_threads(1)
-    dataset = _load(trial.data, folder)
+    dataset = load(trial.data, folder)
     one_shot = trial.settings.get("one_shot", 0)
     task = draw(dataset, trial.settings["classes"], trial.settings["shots"], trial.seed)
     single = np.unique(task.train_y)[:0]
