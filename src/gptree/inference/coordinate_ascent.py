@@ -55,10 +55,8 @@ class CoordinateAscent(Settings):
             f"learn must be None or a LearnKernel, got {self.learn!r}.",
         )
 
-    def fit(
-        self, batch: NodeBatch, grams: Grams, work: int, keep_factors: bool
-    ) -> tuple[NodePosterior, Tensor | None, Diagnostics]:
-        """Posterior of a batch, its factors if kept, and diagnostics."""
+    def fit(self, batch: NodeBatch, grams: Grams, work: int) -> tuple[NodePosterior, Diagnostics]:
+        """Posterior of a batch, and diagnostics."""
         space, root = grams.space(batch)
         c, mean = initial_state(batch)
         real = batch.b > 0
@@ -74,11 +72,10 @@ class CoordinateAscent(Settings):
             mean = torch.where(moving.unsqueeze(-1), new_mean, mean)
             taken += moving
         omega = pg_mean(c, batch.b)
-        posterior, factors = make_posterior(batch, space, root, omega, work, keep_factors)
+        posterior = make_posterior(batch, space, root, omega, work)
         bound = collapsed_bound(space, c, omega, batch.kappa, batch.b, batch.mu)[0]
         return (
             posterior,
-            factors,
             Diagnostics(batch.nodes, taken, bound=bound, change=change, converged=self._settled(change)),
         )
 

@@ -34,19 +34,16 @@ class Inference(Protocol):
     @property
     def draws(self) -> int: ...
 
-    def fit(
-        self, batch: NodeBatch, grams: Grams, work: int, keep_factors: bool
-    ) -> tuple[NodePosterior, Tensor | None, Diagnostics]: ...
+    def fit(self, batch: NodeBatch, grams: Grams, work: int) -> tuple[NodePosterior, Diagnostics]: ...
 
 
 @dataclass(frozen=True)
 class NodeFits:
     """Posteriors of all nodes, batch by batch."""
 
-    kernel: Kernel
+    grams: Grams
+    """The features and the kernel that was fitted."""
     posteriors: tuple[NodePosterior, ...]
-    factors: tuple[Tensor | None, ...]
-    """Factors kept for predictive variances, one entry a posterior; None where they are computed when needed."""
     diagnostics: Diagnostics
     """In the order of the problems."""
 
@@ -59,41 +56,34 @@ def fit_nodes(
     *,
     memory_budget: int,
     n_jobs: int | None = None,
-    keep_factors: bool = False,
     progress: Callable[[int], None] | None = None,
 ) -> NodeFits:
     """Fit every problem over the features X (n, d).
 
-    Of `memory_budget` (bytes), up to a half each may go to the shared Gram matrix and to kept factors, and an eighth
-    to the matrices at work. `progress` is called with the number of nodes that have been finished.
+    Of `memory_budget` (bytes), up to a quarter may go to the shared Gram matrix, and an eighth to the matrices at work.
+    `progress` is called with the number of nodes that have been finished.
     """
-    numbers = memory_budget // X.element_size()
-    work = numbers // 8
+    work = memory_budget // X.element_size() // 8
     learn = getattr(inference, "learn", None)
     if learn is not None:
         kernel = learn_kernel(problems, kernel, X, learn, work)
-    grams = Grams(kernel, X, memory_budget // 2)
-    batches = list(_batches(problems, grams, work))
-    factor_numbers = sum(len(b) * _order(b, grams) ** 2 for b in batches) * inference.draws
-    keep_factors = keep_factors and factor_numbers <= numbers // 2
-
+    grams = Grams(kernel, X, memory_budget // 4)
+    batches = _batches(problems, grams, work)
     if effective_n_jobs(n_jobs) == 1:  # pyright: ignore[reportArgumentType]  (None means the backend's default)
         results = []
         for batch in batches:
-            results.append(_fit_batch(inference, batch, grams, work, keep_factors))
+            results.append(_fit_batch(inference, batch, grams, work))
             if progress is not None:
                 progress(len(batch))
     else:
-        results = _fit_parallel(batches, grams, inference, work, keep_factors, n_jobs, progress)
-    posteriors, factors, diagnostics = zip(*results, strict=True) if results else ((), (), ())
-    return NodeFits(kernel, tuple(posteriors), tuple(factors), _merge(diagnostics))
+        results = _fit_parallel(batches, grams, inference, work, n_jobs, progress)
+    posteriors, diagnostics = zip(*results, strict=True) if results else ((), ())
+    return NodeFits(grams, tuple(posteriors), _merge(diagnostics))
 
 
 @torch.no_grad()
-def _fit_batch(
-    inference: Inference, batch: NodeBatch, grams: Grams, work: int, keep_factors: bool
-) -> tuple[NodePosterior, Tensor | None, Diagnostics]:
-    return inference.fit(batch, grams, work, keep_factors)
+def _fit_batch(inference: Inference, batch: NodeBatch, grams: Grams, work: int) -> tuple[NodePosterior, Diagnostics]:
+    return inference.fit(batch, grams, work)
 
 
 def _fit_parallel(
@@ -101,20 +91,19 @@ def _fit_parallel(
     grams: Grams,
     inference: Inference,
     work: int,
-    keep_factors: bool,
     n_jobs: int | None,
     progress: Callable[[int], None] | None,
-) -> list[tuple[NodePosterior, Tensor | None, Diagnostics]]:
+) -> list[tuple[NodePosterior, Diagnostics]]:
     """Each task carries the rows of its own batch only, and rebuilds their Gram matrix where it runs."""
     used = [batch.used_rows for batch in batches]
     tasks = (
-        delayed(_fit_batch)(inference, batch.on_rows(rows), grams.restricted(rows), work, keep_factors)
+        delayed(_fit_batch)(inference, batch.on_rows(rows), grams.restricted(rows), work)
         for batch, rows in zip(batches, used, strict=True)
     )
     results = []
     fitted: list[Any] = list(Parallel(n_jobs=n_jobs)(tasks))
-    for batch, rows, (posterior, factors, diagnostics) in zip(batches, used, fitted, strict=True):
-        results.append((replace(posterior, rows=rows[posterior.rows]), factors, diagnostics))
+    for batch, rows, (posterior, diagnostics) in zip(batches, used, fitted, strict=True):
+        results.append((replace(posterior, rows=rows[posterior.rows]), diagnostics))
         if progress is not None:
             progress(len(batch))
     return results
@@ -125,13 +114,6 @@ def _batches(problems: Sequence[NodeProblem], grams: Grams, work: int) -> list[N
     gathers_features = grams.per_node or grams.features is not None
     width = grams.X.shape[1] if gathers_features else 1
     return list(make_batches(problems, grams.X.dtype, work // 3, largest_padded, width, grams.uses_weight_space))
-
-
-def _order(batch: NodeBatch, grams: Grams) -> int:
-    if batch.inducing is not None:
-        return batch.inducing.shape[1]
-    size = batch.rows.shape[1]
-    return grams.X.shape[1] if grams.uses_weight_space(size) else size
 
 
 def _merge(parts: Sequence[Diagnostics]) -> Diagnostics:

@@ -51,10 +51,8 @@ class Gibbs(Settings):
         """Number of ω's that predict at every node."""
         return self.chains * self.keep
 
-    def fit(
-        self, batch: NodeBatch, grams: Grams, work: int, keep_factors: bool
-    ) -> tuple[NodePosterior, Tensor | None, Diagnostics]:
-        """Posterior of a batch, its factors if kept, and diagnostics. `work` bounds the numbers held in one go."""
+    def fit(self, batch: NodeBatch, grams: Grams, work: int) -> tuple[NodePosterior, Diagnostics]:
+        """Posterior of a batch, and diagnostics. `work` bounds the numbers held in one go."""
         if batch.inducing is not None:
             raise ValueError("Gibbs sampling has no form with inducing points: use Representatives for large nodes.")
         space, _ = grams.space(batch)
@@ -68,12 +66,12 @@ class Gibbs(Settings):
             if step >= self.steps - self.keep:
                 kept_f.append(f)
                 kept_omega.append(omega)
-        posterior, factors = make_posterior(batch, space, None, torch.cat(kept_omega), work, keep_factors)
+        posterior = make_posterior(batch, space, None, torch.cat(kept_omega), work)
         r_hat = None
         if self.keep > 1:  # padded points are drawn as well, but are no part of a node
             r_hat = split_r_hat(torch.stack(kept_f, 1)).masked_fill(batch.b == 0, -torch.inf).amax(-1)
         sweeps = torch.full((len(batch),), self.steps)
-        return posterior, factors, Diagnostics(batch.nodes, sweeps, r_hat=r_hat)
+        return posterior, Diagnostics(batch.nodes, sweeps, r_hat=r_hat)
 
     def _sample_f(
         self, batch: NodeBatch, space: Space, omega: Tensor, random: list[torch.Generator], work: int

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from gpytorch.kernels import Kernel
 from torch import Tensor
@@ -27,6 +29,9 @@ class Grams:
     With a shared kernel the whole Gram matrix is computed once, if it takes at most `cache_bytes`. A kernel of batch
     shape (number of nodes,) has its own hyper-parameters at every node; then nothing is shared.
     """
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_full": None}  # a copy or a pickle computes its own where it needs one
 
     def __init__(self, kernel: Kernel, X: Tensor, cache_bytes: int) -> None:
         self.kernel = kernel

@@ -11,6 +11,7 @@ kept sweeps; one for variational posteriors), T the number of new points.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -21,6 +22,13 @@ from gptree.inference.grams import Grams
 from gptree.inference.problems import NodeBatch
 from gptree.maths.conditional import ITERATIVE_ORDER, FunctionSpace, Space, WeightSpace
 from gptree.maths.linalg import cholesky, covariance_root
+
+#: Up to this order the inverse of a factor is formed: a product with it is several times faster than solving with many
+#: small triangular matrices.
+EXPLICIT_ORDER = 320
+
+Factoriser = Callable[[slice], Tensor]
+"""The factors of some draws of a posterior; what all draws share is computed once."""
 
 
 @dataclass(frozen=True)
@@ -36,13 +44,30 @@ class DensePosterior:
 
     kind: ClassVar[str] = "dense"
 
-    def factors(self, grams: Grams, draws: slice = slice(None)) -> Tensor:
-        return FunctionSpace(grams.block(self.nodes, self.rows, self.rows)).factor(self.omega[draws])
+    def factoriser(self, grams: Grams) -> Factoriser:
+        space = FunctionSpace(grams.block(self.nodes, self.rows, self.rows))
+        if space.order > EXPLICIT_ORDER:
+            return lambda draws: space.factor(self.omega[draws])
 
-    def variance(self, L: Tensor, cross: Tensor, prior: Tensor, draws: slice = slice(None)) -> Tensor:
+        def explicit(draws: slice) -> Tensor:
+            # R = L⁻¹ Ω^½, nodes first in memory: one product with k⋆ then serves all draws of a node
+            L, root = space.factor(self.omega[draws]), self.omega[draws].sqrt()
+            R = torch.linalg.solve_triangular(L, torch.diag_embed(root), upper=False)
+            return R.transpose(0, 1).contiguous().transpose(0, 1)
+
+        return explicit
+
+    def variance(self, factors: Tensor, cross: Tensor, prior: Tensor, draws: slice = slice(None)) -> Tensor:
         """(S, V, T) from k(X[rows], x⋆) (V, N, T) and k(x⋆, x⋆) (V, T)."""
-        scaled = self.omega[draws].sqrt().unsqueeze(-1) * cross
-        return prior - _column_norms(L, scaled)
+        nodes, size, points = cross.shape
+        if size <= EXPLICIT_ORDER:
+            stacked = factors.transpose(0, 1).reshape(nodes, -1, size) @ cross
+            explained = stacked.square_().view(nodes, -1, size, points).sum(2).transpose(0, 1)
+        else:  # one draw at a time keeps the right-hand side in the processor's cache
+            rows = cross.mT.contiguous()
+            omega = self.omega[draws].sqrt().unsqueeze(-2)
+            explained = torch.stack([_row_norms(L, o * rows) for L, o in zip(factors, omega, strict=True)])
+        return prior - explained
 
     @property
     def factor_numbers(self) -> int:
@@ -60,13 +85,15 @@ class LinearPosterior:
 
     kind: ClassVar[str] = "linear"
 
-    def factors(self, grams: Grams, draws: slice = slice(None)) -> Tensor:
+    def factoriser(self, grams: Grams) -> Factoriser:
         assert grams.features is not None
-        return WeightSpace(grams.features[self.rows]).factor(self.omega[draws])
+        space = WeightSpace(grams.features[self.rows])
+        return lambda draws: space.factor(self.omega[draws])
 
-    def variance(self, L: Tensor, cross: Tensor, prior: Tensor, draws: slice = slice(None)) -> Tensor:
+    def variance(self, factors: Tensor, cross: Tensor, prior: Tensor, draws: slice = slice(None)) -> Tensor:
         """(S, V, T) from φ(x⋆)ᵀ (1, d, T)."""
-        return _column_norms(L, cross.expand(*L.shape[:2], *cross.shape[1:]))
+        rows = cross.mT.contiguous().expand(len(self.nodes), -1, -1)
+        return torch.stack([_row_norms(L, rows) for L in factors])
 
     @property
     def factor_numbers(self) -> int:
@@ -86,14 +113,14 @@ class SparsePosterior:
 
     kind: ClassVar[str] = "sparse"
 
-    def factors(self, grams: Grams, draws: slice = slice(None)) -> Tensor:
+    def factoriser(self, grams: Grams) -> Factoriser:
         root, _ = covariance_root(grams.block(self.nodes, self.rows, self.rows))
-        return torch.stack([root, cholesky(self.precision)])
+        return lambda draws: torch.stack([root, cholesky(self.precision)])
 
-    def variance(self, L: Tensor, cross: Tensor, prior: Tensor, draws: slice = slice(None)) -> Tensor:
-        root, factor = L
-        a = torch.linalg.solve_triangular(root, cross, upper=False)
-        explained = a.square().sum(-2) - _column_norms(factor, a)
+    def variance(self, factors: Tensor, cross: Tensor, prior: Tensor, draws: slice = slice(None)) -> Tensor:
+        root, factor = factors
+        a = torch.linalg.solve_triangular(root.mT, cross.mT.contiguous(), upper=True, left=False)
+        explained = a.square().sum(-1) - _row_norms(factor, a)
         return (prior - explained).unsqueeze(0)
 
     @property
@@ -112,9 +139,9 @@ def select(posterior: NodePosterior, chosen: Tensor) -> NodePosterior:
     return replace(posterior, **parts, omega=posterior.omega[:, chosen])
 
 
-def _column_norms(L: Tensor, right: Tensor) -> Tensor:
-    """‖L⁻¹ r‖² for every column r of right (..., k, T)."""
-    return torch.linalg.solve_triangular(L, right, upper=False).square_().sum(-2)
+def _row_norms(L: Tensor, rows: Tensor) -> Tensor:
+    """‖L⁻¹ r‖² for every row r of rows (..., T, k); in this layout the solver makes no copies."""
+    return torch.linalg.solve_triangular(L.mT, rows, upper=True, left=False).square_().sum(-1)
 
 
 def draw_chunks(space: Space, draws: int, work: int) -> list[slice]:
@@ -124,25 +151,18 @@ def draw_chunks(space: Space, draws: int, work: int) -> list[slice]:
     return [slice(start, min(start + step, draws)) for start in range(0, draws, step)]
 
 
-def make_posterior(
-    batch: NodeBatch, space: Space, root: Tensor | None, omega: Tensor, work: int, keep_factors: bool
-) -> tuple[NodePosterior, Tensor | None]:
-    """The posterior given ω (S, V, N), and its factors if they are to be kept."""
-    weights: list[Tensor] = []
-    kept = omega.new_empty(len(omega), len(batch), space.order, space.order) if keep_factors else None
-    iterate = not keep_factors and root is None and space.order >= ITERATIVE_ORDER
-    chunks = [slice(None)] if iterate else draw_chunks(space, len(omega), work)
-    for draws in chunks:
-        L = None if iterate else space.factor(omega[draws])
-        weights.append(space.weights(L, omega[draws], batch.kappa - omega[draws] * batch.mu))
-        if kept is not None and L is not None:
-            kept[draws] = L
-    alpha = torch.cat(weights)
-    if root is not None:
-        assert batch.inducing is not None
-        assert isinstance(space, WeightSpace)
-        alpha = torch.linalg.solve_triangular(root.mT, alpha[0].unsqueeze(-1), upper=True).squeeze(-1).unsqueeze(0)
-        posterior = SparsePosterior(batch.nodes, batch.inducing, space.precision(omega)[0], alpha)
-        return posterior, None if kept is None else torch.stack([root, kept[0]])
-    family = DensePosterior if isinstance(space, FunctionSpace) else LinearPosterior
-    return family(batch.nodes, batch.rows, omega, alpha), kept
+def make_posterior(batch: NodeBatch, space: Space, root: Tensor | None, omega: Tensor, work: int) -> NodePosterior:
+    """The posterior given ω (S, V, N); `root` is that of K_mm where there are inducing points."""
+    shifted = batch.kappa - omega * batch.mu
+    if root is None and space.order >= ITERATIVE_ORDER:
+        weights = space.weights(None, omega, shifted)
+    else:
+        chunks = draw_chunks(space, len(omega), work)
+        weights = torch.cat([space.weights(space.factor(omega[d]), omega[d], shifted[d]) for d in chunks])
+    if root is None:
+        family = DensePosterior if isinstance(space, FunctionSpace) else LinearPosterior
+        return family(batch.nodes, batch.rows, omega, weights)
+    assert batch.inducing is not None
+    assert isinstance(space, WeightSpace)
+    weights = torch.linalg.solve_triangular(root.mT, weights[0].unsqueeze(-1), upper=True).squeeze(-1).unsqueeze(0)
+    return SparsePosterior(batch.nodes, batch.inducing, space.precision(omega)[0], weights)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
@@ -23,6 +23,9 @@ PredictAt = Literal["mean", "quadrature"]
 #: their points, so a group of them needs few rows of the cross-kernel matrix.
 NODES_A_GROUP = 128
 
+#: Factors that are not kept are made so many numbers at a time: small enough to stay near the processor.
+STREAMED_NUMBERS = 2**22
+
 
 @dataclass(frozen=True)
 class _Group:
@@ -39,23 +42,22 @@ class _Group:
 class NodePredictor:
     """Node probabilities from posteriors over the rows of a feature matrix.
 
-    `factors` are computed at most once and kept if they take at most half of `memory_budget`; otherwise they are
-    computed batch by batch in every call. Predicting at the mean needs none.
+    Variances need factors. They are computed when first asked for, and kept if they take at most an eighth of
+    `memory_budget`; otherwise they are computed a few at a time in every call. Predicting at the mean needs none.
     """
 
     def __init__(
         self,
         grams: Grams,
         posteriors: Sequence[NodePosterior],
-        factors: Sequence[Tensor | None],
         memory_budget: int,
     ) -> None:
         self.grams = grams
         self.posteriors = tuple(posteriors)
-        self._factors = list(factors)
+        self._factors: list[Tensor | None] = [None] * len(self.posteriors)
         self._work = memory_budget // (8 * grams.X.element_size())
         needed = sum(p.factor_numbers * len(p.weights) for p in posteriors) * grams.X.element_size()
-        self._keep = needed <= memory_budget // 2
+        self._keep = needed <= memory_budget // 8
         self.n_nodes = sum(len(p.nodes) for p in posteriors)
 
     @cached_property
@@ -170,7 +172,9 @@ class NodePredictor:
         """k(x⋆, x⋆) at each node of a posterior, (V, T)."""
         if self.grams.per_node:
             return gram_diagonal(kernel_at(self.grams.kernel, p.nodes), x.expand(len(p.nodes), *x.shape))
-        return gram_diagonal(self.grams.kernel, x).expand(len(p.nodes), len(x))
+        features = linear_features(self.grams.kernel, x)
+        diagonal = gram_diagonal(self.grams.kernel, x) if features is None else features.square().sum(-1)
+        return diagonal.expand(len(p.nodes), len(x))
 
     def _cross(self, x: Tensor) -> Tensor | None:
         if self.grams.per_node or all(isinstance(p, LinearPosterior) for p in self.posteriors):
@@ -198,20 +202,21 @@ class NodePredictor:
                 out[chunk, :, part] = p.variance(L, k[..., part], prior[..., part], chunk)
         return finite(out).clamp_(min=0.0)
 
-    def _factor_chunks(self, i: int):
+    def _factor_chunks(self, i: int) -> Iterator[tuple[slice, Tensor]]:
         """(draws, factors) of posterior i: all in one where they are kept, else a few draws at a time."""
         p = self.posteriors[i]
         draws = len(p.weights)
-        if self._factors[i] is None and self._keep:
-            self._factors[i] = p.factors(self.grams)
         kept = self._factors[i]
-        if kept is not None:
-            yield slice(0, draws), kept
-            return
-        step = max(1, self._work // (3 * p.factor_numbers))
-        for start in range(0, draws, step):
-            chunk = slice(start, min(start + step, draws))
-            yield chunk, p.factors(self.grams, chunk)
+        if kept is None:
+            factoriser = p.factoriser(self.grams)
+            if not self._keep:
+                step = max(1, min(self._work // 3, STREAMED_NUMBERS) // p.factor_numbers)
+                for start in range(0, draws, step):
+                    chunk = slice(start, min(start + step, draws))
+                    yield chunk, factoriser(chunk)
+                return
+            self._factors[i] = kept = factoriser(slice(0, draws))
+        yield slice(0, draws), kept
 
 
 def _log_mean(values: Tensor) -> Tensor:

@@ -33,7 +33,7 @@ from gptree.maths.polya_gamma import log_cosh, pg_kl, pg_mean
 
 #: From this order on, B⁻¹ times a vector costs less by conjugate gradients than a factor of B: all draws share the
 #: products with K, and few eigenvalues of B are far from 1.
-ITERATIVE_ORDER = 512
+ITERATIVE_ORDER = 256
 
 
 def _solve(space: Space, L: Tensor | None, omega: Tensor, rhs: Tensor) -> Tensor:

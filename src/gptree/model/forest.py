@@ -18,7 +18,6 @@ from torch import Tensor
 
 from gptree.inference import (
     Diagnostics,
-    Grams,
     InducingPoints,
     Inference,
     LargeNodes,
@@ -113,7 +112,7 @@ class ForestModel:
             if len(chosen) > 0:
                 part = select(posterior, chosen)
                 posteriors.append(replace(part, nodes=torch.searchsorted(wanted, part.nodes)))
-        predictor = NodePredictor(self.predictor.grams, posteriors, [None] * len(posteriors), self.memory_budget)
+        predictor = NodePredictor(self.predictor.grams, posteriors, self.memory_budget)
         return predictor, [torch.searchsorted(wanted, nodes) for nodes in last]
 
     def prior_means(self, scores: Tensor | None) -> Tensor | None:
@@ -151,7 +150,6 @@ def fit_forest(
     large_nodes: LargeNodes | None = None,
     memory_budget: int,
     n_jobs: int | None = None,
-    keep_factors: bool = False,
     seed: int = 0,
     progress: Callable[[int], None] | None = None,
 ) -> ForestModel:
@@ -164,12 +162,9 @@ def fit_forest(
         inference,
         memory_budget=memory_budget,
         n_jobs=n_jobs,
-        keep_factors=keep_factors,
         progress=progress,
     )
-    # the Gram matrix of the training points served the fit; predictions need cross-kernel values only
-    grams = Grams(fits.kernel, data.X, cache_bytes=0)
-    predictor = NodePredictor(grams, fits.posteriors, fits.factors, memory_budget)
+    predictor = NodePredictor(fits.grams, fits.posteriors, memory_budget)
     return ForestModel(tuple(trees), node_of, predictor, fits.diagnostics, memory_budget)
 
 

@@ -262,7 +262,7 @@ def model_from_parts(
     try:
         X = tensors["features"].to(device)
         fitted = kernel_from_parts(document["kernel"], tensors, "kernel", kernel, X.dtype)
-        grams = Grams(fitted.to(device), X, cache_bytes=0)
+        grams = Grams(fitted.to(device), X, document["memory_budget"] // 4)
         posteriors = []
         for i, kind in enumerate(document["posteriors"]):
             names = ("nodes", "rows", "weights", *_POSTERIOR_TENSORS[kind])
@@ -277,7 +277,7 @@ def model_from_parts(
         return ForestModel(
             trees=trees,
             node_of=tuple(tensors[f"node_of.{t}"].to(device) for t in range(len(trees))),
-            predictor=NodePredictor(grams, posteriors, [None] * len(posteriors), document["memory_budget"]),
+            predictor=NodePredictor(grams, posteriors, document["memory_budget"]),
             diagnostics=Diagnostics(**diagnostics),
             memory_budget=document["memory_budget"],
         )
