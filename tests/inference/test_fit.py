@@ -55,29 +55,29 @@ def test_a_small_budget_makes_more_batches() -> None:
     assert len(fit("gibbs", memory_budget=1).posteriors) == len(CASES["gibbs"][0]) > len(fit("gibbs").posteriors)
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_factors_are_kept_where_they_fit(case: str) -> None:
-    assert all(factor is None for factor in fit(case).factors)
-    kept = fit(case, keep_factors=True)
-    assert all(factor is not None for factor in kept.factors)
-    over_budget = fit(case, keep_factors=True, memory_budget=1_000)
-    assert all(factor is None for factor in over_budget.factors)
+def test_the_gram_matrix_is_kept_within_a_quarter_of_the_budget() -> None:
+    size = 40 * 40 * 8  # bytes
+    assert fit("gibbs", memory_budget=4 * size).grams._full is not None
+    assert fit("gibbs", memory_budget=4 * size - 1).grams._full is None
 
 
 # ---------------------------------------------------------------------------------------------------- parallel
+
+
+@torch.no_grad()
+def factors(fits: NodeFits) -> list[Tensor]:
+    return [posterior.factoriser(fits.grams)(slice(None)) for posterior in fits.posteriors]
 
 
 @pytest.mark.parametrize("backend", ["loky", "threading"])
 def test_workers_give_the_numbers_of_one_process(backend: str) -> None:
     for case, (of, *_) in CASES.items():
         with joblib.parallel_config(backend=backend):
-            parallel = fit(case, n_jobs=2, memory_budget=40_000, keep_factors=True)
-        serial = fit(case, memory_budget=40_000, keep_factors=True)
+            parallel = fit(case, n_jobs=2, memory_budget=40_000)
+        serial = fit(case, memory_budget=40_000)
         assert_same_fits(parallel, serial, of)
-        for a, b in zip(parallel.factors, serial.factors, strict=True):
-            assert (a is None) == (b is None)
-            if a is not None:
-                torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-10)
+        for a, b in zip(factors(parallel), factors(serial), strict=True):
+            torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-10)
 
 
 def test_a_dask_cluster_gives_the_numbers_of_one_process() -> None:
@@ -121,7 +121,7 @@ def test_no_problems_at_all() -> None:
 
 def test_fits_carry_no_graph() -> None:
     for case in CASES:
-        for posterior in fit(case, keep_factors=True).posteriors:
+        for posterior in fit(case).posteriors:
             assert not posterior.weights.requires_grad
 
 
@@ -228,6 +228,6 @@ def test_fit_nodes_learns_first() -> None:
     inference = CoordinateAscent(sweeps=150, tolerance=1e-13, learn=SHARED)
     fits = fit_nodes(FEW, kernel(), features(), inference, memory_budget=BUDGET)
     learned = learn_kernel(FEW, kernel(), features(), SHARED, BUDGET)
-    for name, value in values(fits.kernel).items():
+    for name, value in values(fits.grams.kernel).items():
         torch.testing.assert_close(value, values(learned)[name])
     torch.testing.assert_close(fits.diagnostics.bound, bounds(FEW, learned))

@@ -358,11 +358,14 @@ def test_one_kept_draw_has_no_r_hat() -> None:
     assert fits.diagnostics.sweeps.tolist() == [5]
 
 
-def test_grams_are_shared_by_all_draws() -> None:
-    """A batch is fitted through the public pieces as well: grams, batch, inference."""
+def test_a_batch_is_fitted_through_the_public_pieces() -> None:
+    """Grams, batch, inference: with a shared Gram matrix or without, the same posterior and the same factors."""
     X, of = features(), problems([4, 5])
     batch = NodeBatch.stack([0, 1], of, torch.float64)
     with torch.no_grad():
-        posterior, factors, _ = Gibbs(chains=3).fit(batch, Grams(kernel(), X, BUDGET), BUDGET, keep_factors=True)
-        assert factors is not None
-        torch.testing.assert_close(factors, posterior.factors(Grams(kernel(), X, 0)), rtol=1e-12, atol=1e-12)
+        shared, apart = Grams(kernel(), X, BUDGET), Grams(kernel(), X, 0)
+        (first, _), (second, _) = (Gibbs(chains=3).fit(batch, grams, BUDGET) for grams in (shared, apart))
+        torch.testing.assert_close(first.weights, second.weights, rtol=1e-12, atol=1e-12)
+        for draws in (slice(None), slice(1, 2)):
+            factors = [p.factoriser(grams)(draws) for p, grams in ((first, shared), (second, apart))]
+            torch.testing.assert_close(factors[0], factors[1], rtol=1e-12, atol=1e-12)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
+
 import pytest
 import torch
 from gpytorch.kernels import Kernel
@@ -57,6 +60,17 @@ def test_the_cache_keeps_to_its_bytes() -> None:
     with torch.no_grad():
         assert Grams(kernel(), X, 40 * 40 * 8)._cached is not None
         assert Grams(kernel(), X, 40 * 40 * 8 - 1)._cached is None
+
+
+@torch.no_grad()
+def test_copies_leave_the_cache_behind() -> None:
+    grams, batch = Grams(kernel(), features(), BUDGET), make_batch()
+    expected = grams.node_grams(batch)
+    assert grams._full is not None
+    for again in (pickle.loads(pickle.dumps(grams)), copy.deepcopy(grams)):
+        assert again._full is None
+        torch.testing.assert_close(again.node_grams(batch), expected)
+    assert grams._full is not None
 
 
 def test_padded_points_are_independent_of_all_others() -> None:

@@ -1,11 +1,13 @@
-"""Posteriors of a batch: weights and factors by draws at once or a few at a time, and how much they hold."""
+"""Posteriors of a batch: weights and factors by draws at once or a few at a time, against explicit inverses."""
 
 from __future__ import annotations
 
 import pytest
 import torch
 from node_cases import BUDGET, features, kernel, problems
+from torch import Tensor
 
+import gptree.inference.posterior
 from gptree.inference import (
     CoordinateAscent,
     DensePosterior,
@@ -17,6 +19,7 @@ from gptree.inference import (
     SparsePosterior,
 )
 from gptree.inference.posterior import draw_chunks, make_posterior, select
+from gptree.maths import gram
 
 KINDS = {
     DensePosterior: ("rbf", (5, 4, 3), None, Gibbs(chains=3)),
@@ -25,47 +28,104 @@ KINDS = {
 }
 
 
-def fit(kind: type, keep_factors: bool = False) -> tuple[NodePosterior, torch.Tensor | None, Grams, NodeBatch]:
+ALL = slice(None)
+
+
+def fit(kind: type) -> tuple[NodePosterior, Grams, NodeBatch]:
     name, sizes, inducing, inference = KINDS[kind]
     batch = NodeBatch.stack(range(3), problems(sizes, inducing=inducing), torch.float64)
     grams = Grams(kernel(name), features(), 0)
     with torch.no_grad():
-        posterior, factors, _ = inference.fit(batch, grams, BUDGET, keep_factors)
-    return posterior, factors, grams, batch
+        posterior, _ = inference.fit(batch, grams, BUDGET)
+    return posterior, grams, batch
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @torch.no_grad()
-def test_kept_factors_are_those_computed_later(kind: type) -> None:
-    posterior, kept, grams, _ = fit(kind, keep_factors=True)
+def test_factors_hold_as_many_numbers_as_they_say(kind: type) -> None:
+    posterior, grams, _ = fit(kind)
     assert type(posterior) is kind
-    assert kept is not None
-    torch.testing.assert_close(posterior.factors(grams), kept, rtol=1e-12, atol=1e-12)
-    assert kept.numel() == posterior.factor_numbers * len(posterior.weights)
-    assert fit(kind)[1] is None
+    assert posterior.factoriser(grams)(ALL).numel() == posterior.factor_numbers * len(posterior.weights)
+
+
+@pytest.mark.parametrize("explicit", [True, False])
+@torch.no_grad()
+def test_dense_factors_are_those_of_the_formula(explicit: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """RᵀR = (K + Ω⁻¹)⁻¹ and zero on padding up to the order of explicit inverses; beyond, L Lᵀ = I + Ω^½ K Ω^½."""
+    monkeypatch.setattr(gptree.inference.posterior, "EXPLICIT_ORDER", 5 if explicit else 4)
+    posterior, grams, batch = fit(DensePosterior)
+    assert isinstance(posterior, DensePosterior)
+    factors = posterior.factoriser(grams)(ALL)
+    assert torch.equal(factors.triu(1), torch.zeros_like(factors))
+    for v, n in enumerate(batch.sizes):
+        K = gram(kernel(), features()[posterior.rows[v, :n]])
+        for s in range(3):
+            omega = posterior.omega[s, v, :n]
+            if explicit:
+                expected = torch.zeros(5, 5, dtype=torch.float64)
+                expected[:n, :n] = torch.linalg.inv(K + torch.diag(1 / omega))
+                actual = factors[s, v].T @ factors[s, v]
+            else:
+                expected = torch.eye(5, dtype=torch.float64)
+                expected[:n, :n] += omega.sqrt()[:, None] * K * omega.sqrt()
+                actual = factors[s, v] @ factors[s, v].T
+            torch.testing.assert_close(actual, expected, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("n", [6, 340])
+@torch.no_grad()
+def test_explicit_inverses_and_triangular_solves_give_one_variance(n: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At both sides of the limit, two nodes with three draws each and one of them padded."""
+    X, x = features(n + 5), features(7, seed=3)
+    random = torch.Generator().manual_seed(1)
+    rows = torch.stack([torch.randperm(n + 5, generator=random)[:n] for _ in range(2)])
+    omega = torch.rand(3, 2, n, generator=random, dtype=torch.float64)
+    omega[:, 1, n - 2 :] = 0.0
+    posterior = DensePosterior(torch.arange(2), rows, omega, torch.zeros_like(omega))
+    cross = torch.stack([gram(kernel(), X[r], x) for r in rows])
+    prior = gram(kernel(), x).diagonal().expand(2, 7)
+
+    def variance(limit: int, draws: slice) -> Tensor:
+        monkeypatch.setattr(gptree.inference.posterior, "EXPLICIT_ORDER", limit)
+        return posterior.variance(posterior.factoriser(Grams(kernel(), X, 0))(draws), cross, prior, draws)
+
+    explicit, triangular = variance(n, ALL), variance(0, ALL)
+    torch.testing.assert_close(explicit, triangular, rtol=1e-10, atol=1e-10)
+    for limit in (0, n):
+        torch.testing.assert_close(variance(limit, slice(1, 3)), explicit[1:3], rtol=1e-10, atol=1e-10)
+    for v, real in enumerate((n, n - 2)):
+        K, k = gram(kernel(), X[rows[v, :real]]), cross[v, :real]
+        for s in range(3):
+            noisy = torch.linalg.inv(K + torch.diag(1 / omega[s, v, :real]))
+            expected = prior[v] - (k * (noisy @ k)).sum(0)
+            torch.testing.assert_close(explicit[s, v], expected, rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize("kind", [DensePosterior, LinearPosterior])
 @torch.no_grad()
 def test_factors_of_some_draws(kind: type) -> None:
-    posterior, _, grams, _ = fit(kind)
-    torch.testing.assert_close(posterior.factors(grams, slice(1, 3)), posterior.factors(grams)[1:3])
+    posterior, grams, _ = fit(kind)
+    make = posterior.factoriser(grams)
+    torch.testing.assert_close(make(slice(1, 3)), make(ALL)[1:3])
 
 
 @pytest.mark.parametrize("kind", [DensePosterior, LinearPosterior])
 @torch.no_grad()
 def test_chunks_of_draws_change_nothing(kind: type) -> None:
-    posterior, _, grams, batch = fit(kind)
+    posterior, grams, batch = fit(kind)
     space, root = grams.space(batch)
     assert not isinstance(posterior, SparsePosterior)
     for work in (1, 300, BUDGET):
-        again, factors = make_posterior(batch, space, root, posterior.omega, work, keep_factors=True)
+        again = make_posterior(batch, space, root, posterior.omega, work)
+        assert type(again) is kind
         torch.testing.assert_close(again.weights, posterior.weights, rtol=1e-12, atol=1e-12)
-        torch.testing.assert_close(factors, posterior.factors(grams), rtol=1e-12, atol=1e-12)
+    make = posterior.factoriser(grams)
+    one_by_one = torch.cat([make(slice(s, s + 1)) for s in range(3)])
+    torch.testing.assert_close(one_by_one, make(ALL), rtol=1e-12, atol=1e-12)
 
 
 def test_draw_chunks_cover_the_draws_within_their_budget() -> None:
-    space, _ = Grams(kernel(), features(), 0).space(fit(DensePosterior)[3])
+    space, _ = Grams(kernel(), features(), 0).space(fit(DensePosterior)[2])
     for work in (1, 3 * 3 * 25, 5 * 3 * 3 * 25, 10**9):
         chunks = draw_chunks(space, 12, work)
         assert [i for chunk in chunks for i in range(12)[chunk]] == list(range(12))
@@ -75,7 +135,7 @@ def test_draw_chunks_cover_the_draws_within_their_budget() -> None:
 
 @torch.no_grad()
 def test_padding_has_no_weight() -> None:
-    posterior, _, _, batch = fit(DensePosterior)
+    posterior, _, batch = fit(DensePosterior)
     assert isinstance(posterior, DensePosterior)
     for v, n in enumerate(batch.sizes):
         assert (posterior.weights[:, v, n:] == 0).all()
@@ -85,11 +145,11 @@ def test_padding_has_no_weight() -> None:
 @pytest.mark.parametrize("kind", KINDS)
 @torch.no_grad()
 def test_some_nodes_of_a_posterior(kind: type) -> None:
-    posterior, _, grams, _ = fit(kind)
+    posterior, grams, _ = fit(kind)
     chosen = torch.tensor([2, 0])
     part = select(posterior, chosen)
     assert type(part) is kind
     assert part.nodes.tolist() == [2, 0]
     assert torch.equal(part.rows, posterior.rows[chosen])
     assert torch.equal(part.weights, posterior.weights[:, chosen])
-    torch.testing.assert_close(part.factors(grams), posterior.factors(grams)[:, chosen])
+    torch.testing.assert_close(part.factoriser(grams)(ALL), posterior.factoriser(grams)(ALL)[:, chosen])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from gpytorch.kernels import Kernel
 from node_cases import BUDGET, Fitted, by_node, features, kernel, plain, problem, problems
 from torch import Tensor
 
+import gptree.inference.posterior
 import gptree.inference.predictive
 from gptree.inference import (
     CoordinateAscent,
@@ -51,14 +53,14 @@ CASES: dict[str, tuple[list[NodeProblem], Kernel, Inference]] = {
 }
 
 
-def fit(case: str, keep_factors: bool = False) -> NodeFits:
+def fit(case: str) -> NodeFits:
     of, k, inference = CASES[case]
-    return fit_nodes(of, k, features(d=D), inference, memory_budget=BUDGET, keep_factors=keep_factors)
+    return fit_nodes(of, k, features(d=D), inference, memory_budget=BUDGET)
 
 
-def predictor(case: str, budget: int = BUDGET, keep_factors: bool = False) -> NodePredictor:
-    fits = fit(case, keep_factors)
-    return NodePredictor(Grams(fits.kernel, features(d=D), 0), fits.posteriors, fits.factors, budget)
+def predictor(case: str, budget: int = BUDGET) -> NodePredictor:
+    fits = fit(case)
+    return NodePredictor(fits.grams, fits.posteriors, budget)
 
 
 def new_points() -> Tensor:
@@ -72,9 +74,9 @@ def prior_means(count: int) -> Tensor:
 # --------------------------------------------------------------------------------------------------- the slow twin
 
 
-def loop_moments(fitted: Fitted, p: NodeProblem, k: Kernel) -> list[tuple[Tensor, Tensor]]:
-    """Mean and variance of g⋆ (T,) for each draw of one node, with explicit inverses."""
-    X, x, q = features(d=D), new_points(), plain(p)
+def loop_moments(fitted: Fitted, p: NodeProblem, k: Kernel, n: int = 40) -> list[tuple[Tensor, Tensor]]:
+    """Mean and variance of g⋆ (T,) for each draw of one node over n training points, with explicit inverses."""
+    X, x, q = features(n, D), new_points(), plain(p)
     prior = torch.stack([gram(k, x[t : t + 1])[0, 0] for t in range(T)])
     if fitted.precision is not None:
         K_mm, cross = gram(k, X[fitted.rows]), gram(k, X[fitted.rows], x)
@@ -173,44 +175,143 @@ def test_explained_share_compares_posterior_and_prior_variances(case: str) -> No
 
 
 @pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("limit", [0, 5])
+@torch.no_grad()
+def test_triangular_solves_give_the_numbers_of_explicit_inverses(
+    case: str, limit: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With solves at all nodes, and at those beyond five points only."""
+    x, expected = new_points(), predictor(case).moments(new_points())
+    monkeypatch.setattr(gptree.inference.posterior, "EXPLICIT_ORDER", limit)
+    for budget in (1, BUDGET):
+        for actual, e in zip(predictor(case, budget).moments(x), expected, strict=True):
+            torch.testing.assert_close(actual, e, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("inference", [CoordinateAscent(), Gibbs(chains=2)])
+@torch.no_grad()
+def test_nodes_too_large_for_explicit_inverses_equal_the_loop(inference: Inference) -> None:
+    """One node at the limit, one beyond it; both beyond the order from which Gibbs sampling iterates."""
+    limit = gptree.inference.posterior.EXPLICIT_ORDER
+    n = limit + 10
+    of = [problem(size, seed, total=n) for seed, size in enumerate((limit, limit + 1))]
+    fits = fit_nodes(of, kernel(), features(n, D), inference, memory_budget=BUDGET)
+    mean, variance = NodePredictor(fits.grams, fits.posteriors, BUDGET).moments(new_points())
+    for v, (fitted, p) in enumerate(zip(by_node(fits, of), of, strict=True)):
+        draws = loop_moments(fitted, p, kernel(), n)
+        first = sum(m for m, _ in draws) / len(draws)
+        second = sum(s + m**2 for m, s in draws) / len(draws)
+        torch.testing.assert_close(mean[v], first, rtol=1e-7, atol=1e-7)
+        torch.testing.assert_close(variance[v], second - first**2, rtol=1e-7, atol=1e-7)
+
+
+@pytest.mark.parametrize("case", CASES)
 def test_streamed_factors_give_the_numbers_of_kept_ones(case: str) -> None:
-    kept = predictor(case, keep_factors=True).log_probabilities(new_points(), None, "quadrature")
-    for budget in (1, 3_000, BUDGET):
+    keeping = predictor(case)
+    kept = keeping.log_probabilities(new_points(), None, "quadrature")
+    needed = numbers_of_factors(keeping)
+    assert sum(0 if factors is None else factors.numel() for factors in keeping._factors) == needed
+    for budget in (1, 3_000, 8 * 8 * needed - 1):
+        streaming = predictor(case, budget)
         for left_or_right, expected in zip(
-            predictor(case, budget).log_probabilities(new_points(), None, "quadrature"), kept, strict=True
+            streaming.log_probabilities(new_points(), None, "quadrature"), kept, strict=True
         ):
             torch.testing.assert_close(left_or_right, expected, rtol=1e-10, atol=1e-10)
+        assert all(factors is None for factors in streaming._factors)
 
 
-def count_factorisations(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    calls: list[int] = []
+def numbers_of_factors(p: NodePredictor) -> int:
+    return sum(posterior.factor_numbers * len(posterior.weights) for posterior in p.posteriors)
+
+
+@dataclass(frozen=True)
+class Made:
+    """Factors that were computed: whose, of how many draws, how many numbers."""
+
+    posterior: int
+    draws: int
+    numbers: int
+
+
+def record_factors(monkeypatch: pytest.MonkeyPatch) -> list[Made]:
+    made: list[Made] = []
     for family in (DensePosterior, LinearPosterior, SparsePosterior):
-        original = family.factors
+        original = family.factoriser
 
-        def counted(self, grams, draws=slice(None), original=original):
-            calls.append(1)
-            return original(self, grams, draws)
+        def factoriser(self, grams, original=original):
+            make = original(self, grams)
 
-        monkeypatch.setattr(family, "factors", counted)
-    return calls
+            def recorded(draws: slice) -> Tensor:
+                factors = make(draws)
+                made.append(Made(id(self), len(range(len(self.weights))[draws]), factors.numel()))
+                return factors
+
+            return recorded
+
+        monkeypatch.setattr(family, "factoriser", factoriser)
+    return made
 
 
 def test_factors_are_computed_at_most_once(monkeypatch: pytest.MonkeyPatch) -> None:
     case = "linear, dense and sparse"
-    calls = count_factorisations(monkeypatch)
+    made = record_factors(monkeypatch)
     p = predictor(case)
     p.log_probabilities(new_points(), None, "mean")
-    assert calls == []
+    assert made == []
     for _ in range(3):
         p.log_probabilities(new_points(), None, "quadrature")
-    assert len(calls) == len(p.posteriors)
-    calls.clear()
-    predictor(case, keep_factors=True).log_probabilities(new_points(), None, "quadrature")
-    assert calls == []
+        p.moments(new_points())
+        p.explained_share(new_points())
+    assert [m.posterior for m in made] == [id(posterior) for posterior in p.posteriors]
+    made.clear()
     streaming = predictor(case, budget=1)
     for _ in range(2):
         streaming.log_probabilities(new_points(), None, "quadrature")
-    assert len(calls) == 2 * len(p.posteriors)
+    assert [m.posterior for m in made] == 2 * [id(posterior) for posterior in streaming.posteriors]
+
+
+def test_factors_are_kept_within_an_eighth_of_the_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = record_factors(monkeypatch)
+    case = "dense, draws"
+    needed = 8 * numbers_of_factors(predictor(case))  # bytes
+    for budget, times in ((8 * needed, 1), (8 * needed - 1, 2)):
+        made.clear()
+        p = predictor(case, budget)
+        for _ in range(2):
+            p.moments(new_points())
+        assert sum(m.numbers for m in made) == times * needed // 8
+
+
+@pytest.mark.parametrize("limit", [1, 1_000, 2**22])
+def test_streamed_factors_are_few_at_a_time(limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every draw once, never more numbers than the limit, a third of the working memory or one draw's factors."""
+    monkeypatch.setattr(gptree.inference.predictive, "STREAMED_NUMBERS", limit)
+    made = record_factors(monkeypatch)
+    case = "dense, draws"
+    budget = 8 * 8 * numbers_of_factors(predictor(case)) - 1
+    p = predictor(case, budget)
+    p.moments(new_points())
+    most = min(limit, budget // (8 * 8) // 3)
+    for posterior in p.posteriors:
+        chunks = [m for m in made if m.posterior == id(posterior)]
+        assert sum(m.draws for m in chunks) == len(posterior.weights)
+        assert all(m.draws == 1 or m.numbers <= most for m in chunks)
+    assert max(m.draws for m in made) == (1 if limit == 1 else 6)
+
+
+def test_factors_do_not_evaluate_the_kernel_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The Gram matrix of the fit serves them: the kernel is only evaluated between training and new points."""
+    fits = fit("dense, draws")
+    sizes: list[tuple[int, ...]] = []
+
+    def watched(k: Kernel, x: Tensor, other: Tensor | None = None) -> Tensor:
+        out = gram(k, x, other)
+        sizes.append(tuple(out.shape))
+        return out
+
+    monkeypatch.setattr(gptree.inference.grams, "gram", watched)
+    NodePredictor(fits.grams, fits.posteriors, BUDGET).log_probabilities(new_points(), None, "quadrature")
+    assert sizes == [(T, 40)]
 
 
 def test_probabilities_not_logits_are_averaged_over_the_draws() -> None:
@@ -222,7 +323,7 @@ def test_probabilities_not_logits_are_averaged_over_the_draws() -> None:
         weights=torch.tensor([[[2.0]], [[-1.0]]], dtype=torch.float64),
     )
     X = torch.zeros(1, 2, dtype=torch.float64)
-    p = NodePredictor(Grams(kernel(output_scale=3.0), X, 0), [posterior], [None], BUDGET)
+    p = NodePredictor(Grams(kernel(output_scale=3.0), X, 0), [posterior], BUDGET)
     left, right = p.log_probabilities(X)
     expected = (1 / (1 + math.exp(-6.0)) + 1 / (1 + math.exp(3.0))) / 2
     assert float(left.exp()) == pytest.approx(expected, abs=1e-6)

@@ -30,8 +30,8 @@ from gptree.maths.kernels import as_kernel, make_kernel
 from gptree.model import TrainingData, fit_forest
 from gptree.tree import ClassTree, build_tree
 
-#: Of the default kernel. Between 5 and 10 little changes; below, the GP corrects less. Three sweeps around experts do as
-#: well as many, and cost less.
+#: Of the default kernel. Between 5 and 10 little changes; below, the GP corrects less. Three sweeps around experts do
+#: as well as many, and cost less.
 OUTPUT_SCALE = 10.0
 EXPERT_SWEEPS = CoordinateAscent(sweeps=3, tolerance=0.0)
 #: Likelihood weight of every point where all classes have one example: the experts decide, and the variances keep their

@@ -30,9 +30,6 @@ class Grams:
     shape (number of nodes,) has its own hyper-parameters at every node; then nothing is shared.
     """
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_full": None}  # a copy or a pickle computes its own where it needs one
-
     def __init__(self, kernel: Kernel, X: Tensor, cache_bytes: int) -> None:
         self.kernel = kernel
         self.X = X
@@ -40,6 +37,9 @@ class Grams:
         self.features = None if self.per_node else linear_features(kernel, X)
         self._cache_bytes = cache_bytes
         self._full: Tensor | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_full": None}  # a copy or a pickle computes its own where it needs one
 
     @property
     def _cached(self) -> Tensor | None:

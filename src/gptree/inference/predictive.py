@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -59,6 +59,9 @@ class NodePredictor:
         needed = sum(p.factor_numbers * len(p.weights) for p in posteriors) * grams.X.element_size()
         self._keep = needed <= memory_budget // 8
         self.n_nodes = sum(len(p.nodes) for p in posteriors)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_factors": [None] * len(self.posteriors)}  # as with the Gram matrix
 
     @cached_property
     def _offsets(self) -> list[int]:

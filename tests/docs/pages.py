@@ -1,0 +1,66 @@
+"""Documents as data: their code blocks, their links, and how what they print is compared with what they show."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
+EXAMPLES = sorted(ROOT.glob("examples/*.py"))
+
+_FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)|<img[^>]*src=\"([^\"]+)\"")
+_NUMBER = re.compile(r"-?\d+\.\d+(?:e[-+]?\d+)?")
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block: its language, its text and the line on which that starts."""
+
+    language: str
+    text: str
+    line: int
+    shown: str | None
+    """The text of a `text` block that follows with nothing but blank lines between: the output."""
+
+
+def blocks(page: Path) -> list[Block]:
+    """All fenced blocks of a document, in order."""
+    text = page.read_text(encoding="utf-8")
+    found = list(_FENCE.finditer(text))
+    result = []
+    for i, match in enumerate(found):
+        after = found[i + 1] if i + 1 < len(found) else None
+        output = after is not None and after[1] == "text" and not text[match.end() : after.start()].strip()
+        line = text.count("\n", 0, match.start(2)) + 1
+        result.append(Block(match[1], match[2], line, after[2] if after is not None and output else None))
+    return result
+
+
+def links(page: Path) -> list[str]:
+    """Targets of links and pictures, outside of code."""
+    prose = _FENCE.sub("", page.read_text(encoding="utf-8"))
+    return [first or second for first, second in _LINK.findall(prose)]
+
+
+def anchors(page: Path) -> set[str]:
+    """The names under which GitHub finds the headings of a document."""
+    headings = re.findall(r"^#+ (.+)$", _FENCE.sub("", page.read_text(encoding="utf-8")), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def differences(shown: str, printed: str, tolerance: float) -> list[str]:
+    """Lines that differ: words must be equal, numbers with a decimal point equal within the tolerance."""
+    old, new = (text.rstrip().splitlines() for text in (shown, printed))
+    if len(old) != len(new):
+        return [f"{len(old)} lines are shown, {len(new)} were printed"]
+    return [f"{a!r} is shown, {b!r} was printed" for a, b in zip(old, new, strict=True) if not _alike(a, b, tolerance)]
+
+
+def _alike(a: str, b: str, tolerance: float) -> bool:
+    if _NUMBER.sub("#", a).split() != _NUMBER.sub("#", b).split():
+        return False
+    pairs = zip(_NUMBER.findall(a), _NUMBER.findall(b), strict=True)
+    return all(abs(float(x) - float(y)) <= tolerance for x, y in pairs)

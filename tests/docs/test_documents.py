@@ -1,0 +1,94 @@
+"""Everything that documents and examples show is executed: Python blocks, `gptree` commands, scripts, links."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import runpy
+import shlex
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from pages import EXAMPLES, PAGES, ROOT, anchors, blocks, differences, links
+from typer.testing import CliRunner
+
+from gptree.cli.main import app
+
+TOLERANCE = 0.02  # of printed numbers: rounding differs between machines, a changed method differs by more
+
+
+@pytest.fixture(autouse=True)
+def _in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Documents write files where they run."""
+    monkeypatch.chdir(tmp_path)
+
+
+def name_of(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_code_runs_as_printed(page: Path) -> None:
+    """The blocks of one page share one namespace and one folder, top to bottom."""
+    namespace = {"__name__": "__main__"}
+    for block in blocks(page):
+        printed = io.StringIO()
+        if block.language == "python":
+            code = compile("\n" * (block.line - 1) + block.text, str(page), "exec")
+            with contextlib.redirect_stdout(printed):
+                exec(code, namespace)
+        elif block.language == "sh":
+            printed.write(run_commands(block.text))
+        if block.shown is not None:
+            wrong = differences(block.shown, printed.getvalue(), TOLERANCE)
+            assert not wrong, f"{name_of(page)}, line {block.line}: {wrong}\n\nprinted:\n{printed.getvalue()}"
+
+
+def run_commands(text: str) -> str:
+    """Run the lines that begin with `gptree`; what they print on stdout."""
+    out = []
+    for line in text.splitlines():
+        command = shlex.split(line, comments=True)
+        if command[:1] == ["gptree"]:
+            result = CliRunner().invoke(app, command[1:])
+            assert result.exit_code == 0, f"{line}: {result.output}"
+            out.append(result.stdout)
+    return "".join(out)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_links_lead_somewhere(page: Path) -> None:
+    for link in links(page):
+        if "://" in link:
+            continue
+        path, _, anchor = link.partition("#")
+        target = page.parent / path if path else page
+        assert target.exists(), f"{name_of(page)}: {link}"
+        assert not anchor or anchor in anchors(target), f"{name_of(page)}: no heading {link}"
+
+
+@pytest.mark.parametrize("script", EXAMPLES, ids=name_of)
+def test_examples_run(script: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = []
+    if script.name == "draw_pictures.py":  # the others need nothing
+        write_intents(Path("clinc150_minilm.npz"))
+        arguments = ["--data", ".", "--out", "."]
+    monkeypatch.setattr(sys, "argv", [str(script), *arguments])
+    runpy.run_path(str(script), run_name="__main__")
+    assert capsys.readouterr().out.strip()
+
+
+def write_intents(path: Path, classes: int = 90, shots: int = 3) -> None:
+    """A file of the form of CLINC150's: random embeddings of made-up intents."""
+    y = np.repeat(np.arange(classes), shots)
+    x = np.random.default_rng(0).standard_normal((len(y), 8)).astype(np.float16)
+    np.savez(path, train_x=x, train_y=y, names=np.array([f"intent_{c}" for c in range(classes)]))
+
+
+def test_differences_are_noticed() -> None:
+    assert differences("p = 0.91\n", "p = 0.92", 0.02) == []
+    assert differences("p = 0.91", "p = 0.94", 0.02) != []
+    assert differences("a cat 0.91", "a dog 0.91", 0.02) != []
+    assert differences("0.91", "0.91\n0.91", 0.02) != []
