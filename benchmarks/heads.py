@@ -11,8 +11,8 @@ from __future__ import annotations
 import argparse
 import functools
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +24,9 @@ from sklearn.pipeline import make_pipeline
 from benchmarks.data import Dataset, draw, load
 from benchmarks.rows import Row, Rows, Trial, run_trials
 from benchmarks.tables import Column, Summary, field_of, grouped, markdown
-from gptree import Gibbs, GPForestClassifier, GPTreeClassifier, SphereMap
+from gptree import CoordinateAscent, Gibbs, GPForestClassifier, GPTreeClassifier, SphereMap
 from gptree.experts import LDA, Examples, Expert, KernelDensity, KernelRidge, Pool, RandomFeatures, Ridge
+from gptree.maths import make_kernel
 from gptree.protocols.calibration import accuracy, brier, columns, ece, nll
 from gptree.rivals import RIVALS
 
@@ -60,15 +61,31 @@ EXPERTS: dict[str, Expert] = {
     "expert: random-feature ridge": RandomFeatures(Ridge(), count=2000),
     "pool of experts": Pool(),
 }
-METHODS = ("paper's tree", *EXPERTS, "gptree", "gptree forest", *(f"rival: {name}" for name in RIVALS))
+#: Single changes to the default forest.
+VARIANTS: dict[str, dict[str, Any]] = {
+    "gptree forest": {},
+    "gptree forest, one tree": {"n_trees": 1},
+    "gptree forest, eight trees": {"n_trees": 8},
+    "gptree forest, float32": {"dtype": "float32"},
+    "gptree forest, no node limit": {"node_limit": None},
+    "gptree forest, 1,024 representatives": {"node_limit": 1024},
+    "gptree forest, output scale 5": {"kernel": make_kernel("rbf", 5.0)},
+    "gptree forest, 20 sweeps": {"inference": CoordinateAscent(sweeps=20, tolerance=0.0)},
+    "gptree forest, quadrature": {"predict_at": "quadrature"},
+    "gptree forest, random-feature LDA too": {"prior_mean": Pool((*Pool().experts, RandomFeatures(LDA(), count=1000)))},
+    "gptree forest, zero prior mean": {"prior_mean": None},
+    "gptree forest, empirical class prior": {"class_prior": "empirical"},
+}
+METHODS = ("paper's tree", *EXPERTS, "gptree", *VARIANTS, *(f"rival: {name}" for name in RIVALS))
+HEADS = tuple(name for name in METHODS if name not in VARIANTS or name == "gptree forest")
 
 
 def make_method(name: str, points: int, seed: int) -> Any:
     """An estimator by the name it has in the tables, for so many training points."""
     if name == "gptree":
         return GPTreeClassifier(random_state=seed)
-    if name == "gptree forest":
-        return GPForestClassifier(random_state=seed)
+    if name in VARIANTS:
+        return GPForestClassifier(random_state=seed, **VARIANTS[name])
     if name == "paper's tree":
         chains = 10 if points <= 1_000 else 1
         return GPTreeClassifier.paper("rbf", 8.0, inference=Gibbs(chains), dtype="float32", random_state=seed)
@@ -82,6 +99,9 @@ def run(trial: Trial, folder: str) -> Mapping[str, Any]:
     dataset = load(trial.data, folder)
     one_shot = trial.settings.get("one_shot", 0)
     task = draw(dataset, trial.settings["classes"], trial.settings["shots"], trial.seed)
+    skewed = np.arange(len(task.test_y))
+    if trial.experiment == "unequal":
+        task, skewed = _unequal(dataset, trial.seed)
     single = np.unique(task.train_y)[:0]
     if one_shot:
         task, single = _with_one_shot_classes(task, one_shot, trial.seed)
@@ -103,13 +123,26 @@ def run(trial: Trial, folder: str) -> Mapping[str, Any]:
         "predict_seconds": done - fitted,
         "seconds": done - start,
         "one_shot_accuracy": accuracy(p[own], y[own]) if own.any() else None,
+        "skewed_accuracy": accuracy(p[skewed], y[skewed]),
+        "skewed_nll": nll(p[skewed], y[skewed]),
     }
+
+
+def _unequal(dataset: Dataset, seed: int) -> tuple[Dataset, np.ndarray]:
+    """2 to 40 training rows a class, and the test rows that are as unequal as they are."""
+    rng = np.random.default_rng(seed)
+    counts = np.exp(rng.uniform(np.log(2), np.log(40), len(dataset.names))).round().astype(int)
+    train, test = (
+        np.concatenate(
+            [rng.permutation(np.flatnonzero(y == c))[: max(1, int(share * n))] for c, n in enumerate(counts)]
+        )
+        for y, share in ((dataset.train_y, 1.0), (dataset.test_y, 0.7))
+    )
+    return replace(dataset, train_x=dataset.train_x[train], train_y=dataset.train_y[train]), test
 
 
 def _with_one_shot_classes(task: Dataset, count: int, seed: int) -> tuple[Dataset, np.ndarray]:
     """`count` random classes keep one of their examples; and which classes those are."""
-    from dataclasses import replace
-
     classes = np.unique(task.train_y)
     single = np.random.default_rng([seed, count]).permutation(classes)[:count]
     keep = np.ones(len(task.train_y), dtype=bool)
@@ -128,7 +161,7 @@ def head_trials() -> list[Trial]:
                     large = classes is None and shots != 5 and data != "digits"
                     if large and seed >= 3:
                         continue
-                    for method in METHODS:
+                    for method in HEADS:
                         if method == "paper's tree" and _points(data, classes, shots) > PAPER_POINTS:
                             continue
                         trials.append(Trial("heads", method, data, seed, {"classes": classes, "shots": shots}))
@@ -165,7 +198,35 @@ def speed_trials() -> list[Trial]:
     ]
 
 
-TRIALS = {"heads": head_trials, "one-shot": one_shot_trials, "speed": speed_trials}
+def variant_trials() -> list[Trial]:
+    """Single changes to the default forest, on draws that the other tables do not use."""
+    tasks = (("banking77", None, 5), ("banking77", None, 30), ("clinc150", None, 5), ("cub200", 60, 20))
+    return [
+        Trial("variants", method, data, seed, {"classes": classes, "shots": shots})
+        for seed in (100, 101)
+        for data, classes, shots in tasks
+        for method in VARIANTS
+        if method != "gptree forest, empirical class prior"  # the same as the default where classes are equal
+    ]
+
+
+def unequal_trials() -> list[Trial]:
+    """Classes of 2 to 40 examples, with and without the empirical class prior."""
+    return [
+        Trial("unequal", method, data, seed, {"classes": None, "shots": None})
+        for seed in range(5)
+        for data in ("banking77", "clinc150")
+        for method in ("gptree forest", "gptree forest, empirical class prior", "rival: class-mean")
+    ]
+
+
+TRIALS = {
+    "heads": head_trials,
+    "one-shot": one_shot_trials,
+    "variants": variant_trials,
+    "unequal": unequal_trials,
+    "speed": speed_trials,
+}
 COLUMNS = (
     Column("accuracy %", "metrics.accuracy", scale=100, digits=1),
     Column("NLL", "metrics.nll"),
@@ -174,24 +235,38 @@ COLUMNS = (
 )
 
 
-def tables(rows: list[Row]) -> str:
-    """All tables: heads (with the GP's own contribution), one-shot classes, speed."""
-    parts = []
-    by = ["data", "settings.classes", "settings.shots"]
-    for experiment, title in (("heads", "Frozen features"), ("one-shot", "One-shot classes"), ("speed", "Speed")):
-        chosen = [row for row in rows if row.trial.experiment == experiment]
-        if not chosen:
-            continue
-        extra = (Column("one-shot classes %", "metrics.one_shot_accuracy", scale=100, digits=1),)
-        shown = COLUMNS + (extra if experiment == "one-shot" else ())
-        parts.append(f"## {title}\n\n{markdown(chosen, [*by, 'method'], shown)}")
-        if experiment == "heads":
-            parts.append(f"## What the GP adds: forest minus pool, paired by seed\n\n{contribution(chosen, by)}")
-    return "\n".join(parts)
+BY = ("data", "settings.classes", "settings.shots")
 
 
-def contribution(rows: list[Row], by: list[str]) -> str:
-    """Differences between forest and pool over the same draws, mean ± standard error."""
+def of_experiment(rows: Iterable[Row], experiment: str) -> list[Row]:
+    """The rows of an experiment in the order of the tables: data, classes, shots, method, seed."""
+
+    def place(row: Row) -> tuple[Any, ...]:
+        sizes = [np.inf if value is None else value for value in (field_of(row, path) for path in BY[1:])]
+        mixed = row.trial.settings.get("one_shot", 0)
+        return list(CLASSES).index(row.trial.data), *sizes, mixed, METHODS.index(row.trial.method), row.trial.seed
+
+    return sorted((row for row in rows if row.trial.experiment == experiment), key=place)
+
+
+def table(rows: Iterable[Row], experiment: str) -> str:
+    """Every method on every draw of an experiment, mean ± standard error over seeds."""
+    chosen = of_experiment(rows, experiment)
+    if experiment == "unequal":
+        skewed = (
+            Column("accuracy %, unequal test", "metrics.skewed_accuracy", scale=100, digits=1),
+            Column("NLL, unequal test", "metrics.skewed_nll"),
+        )
+        return markdown(chosen, ["data", "method"], (*COLUMNS[:2], *skewed))
+    if experiment != "one-shot":
+        return markdown(chosen, [*BY, "method"], COLUMNS)
+    extra = Column("one-shot classes %", "metrics.one_shot_accuracy", scale=100, digits=1)
+    return markdown(chosen, [*BY, "settings.one_shot", "method"], (*COLUMNS[:3], extra))
+
+
+def contribution(rows: Iterable[Row]) -> str:
+    """What the Gaussian processes add: forest minus pool over the same draws, mean ± standard error."""
+    by, rows = list(BY), of_experiment(rows, "heads")
     head = [*(path.rsplit(".", 1)[-1] for path in by), *(f"Δ {c.title}" for c in COLUMNS[:3]), "draws"]
     lines = [head, ["---"] * len(head)]
     for values, group in grouped(rows, by).items():
@@ -231,7 +306,9 @@ def main() -> None:
                 parser.error("--data DIR is needed to measure; --experiment table only prints what there is.")
             function = functools.partial(run, folder=arguments.data)
             run_trials(TRIALS[name](), function, rows, name == "speed", 1 if name == "speed" else arguments.jobs)
-    print(tables(list(rows)))
+    for name in TRIALS:
+        print(f"## {name}\n\n{table(rows, name)}")
+    print(f"## Forest minus pool\n\n{contribution(rows)}")
 
 
 if __name__ == "__main__":
