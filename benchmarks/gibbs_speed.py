@@ -48,7 +48,7 @@ def _trial(method: str, classes: int, chains: int, seed: int) -> Trial:
 
 
 def run(trial: Trial) -> Mapping[str, Any]:
-    """Seconds of processor time (wall time on a GPU) for each part, accuracy and NLL; data and imports are not timed."""
+    """Processor seconds (wall seconds on a GPU) of each part, accuracy and NLL; data and imports are not timed."""
     torch.set_num_threads(1)
     classes, chains = trial.settings["classes"], trial.settings["chains"]
     X, y, X_new, y_new = make(classes, "structured")

@@ -25,7 +25,7 @@ from gptree.maths.linalg import cholesky, covariance_root
 
 #: Up to this order the inverse of a factor is formed: a product with it is several times faster than solving with many
 #: small triangular matrices.
-EXPLICIT_ORDER = 320
+EXPLICIT_ORDER = 192
 
 Factoriser = Callable[[slice], Tensor]
 """The factors of some draws of a posterior; what all draws share is computed once."""

@@ -197,6 +197,7 @@ class NodePredictor:
             k = gram(kernel_at(self.grams.kernel, p.nodes), self.grams.X[p.rows], x.expand(nodes, *x.shape))
         else:
             k = cross[p.rows]
+        k = k.mT.contiguous().mT  # points in rows, as solving with a factor likes it: once, and not for every draw
         out = torch.empty(draws, nodes, len(x), dtype=x.dtype, device=x.device)
         for chunk, L in self._factor_chunks(i):
             step = max(1, self._work // (2 * (out[chunk].shape[0]) * nodes * k.shape[1]))
