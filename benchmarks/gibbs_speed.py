@@ -144,7 +144,7 @@ COLUMNS = (
 
 def table(rows: list[Row]) -> str:
     """Every method at every size, the ratio to gptree of the same size, and the quoted reference."""
-    groups = grouped(rows, ["settings.classes", "settings.chains", "method"])
+    groups = dict(sorted(grouped(rows, ["settings.classes", "settings.chains", "method"]).items()))
     quoted = json.loads(REFERENCE.read_text())
     head = ["classes", "chains", "method", *(column.title for column in COLUMNS), "× gptree", "runs"]
     lines = [head, ["---"] * len(head)]
