@@ -260,7 +260,8 @@ class _TreeClassifier(ClassifierMixin, BaseEstimator):
 
     @property
     def diagnostics_(self) -> dict[str, np.ndarray]:
-        """How inference went at each node: sweeps, bound, change, converged, r_hat, and its number of points."""
+        """How inference went at each node: sweeps, bound, change, converged and r_hat where they apply, and the kind of
+        posterior."""
         check_is_fitted(self)
         found = vars(self.model_.diagnostics)
         out = {name: value.numpy() for name, value in found.items() if value is not None and name != "nodes"}
@@ -282,7 +283,10 @@ class _TreeClassifier(ClassifierMixin, BaseEstimator):
 
     def explain(self, X: Any, n_neighbours: int = 3) -> list[Explanation]:
         """For each row: the path of the predicted class in `tree_` with the probability of each decision and the labels
-        on both sides, and the nearest training examples of that class."""
+        on both sides, and the nearest training examples of that class.
+
+        In a forest the path is that of the first tree, so that its product is not quite the forest's probability.
+        """
         features, raw, log_p = self._explained(X)
         winners = log_p.argmax(1)
         scores = self._class_scores(features, raw)

@@ -193,7 +193,7 @@ Space = FunctionSpace | WeightSpace
 
 
 def log_augmented_marginal(space: Space, omega: Tensor, kappa: Tensor, b: Tensor, mu: Tensor) -> Tensor:
-    r"""log p(y | ω) = log ∫ Π_i 2^{−b_i} exp(κ_i f_i − ½ ω_i f_i²) N(f | μ, K) df, (S, V); the paper's eq. 7.
+    r"""log p(y | ω) = log ∫ Π_i 2^{−b_i} exp(κ_i f_i − ½ ω_i f_i²) N(f | μ, K) df, (S, V); the paper's section 3.2.
 
     = −Σ b log 2 + κᵀμ − ½ μᵀΩμ + ½ κ̃ᵀ Σ κ̃ − ½ log |B|, differentiable in K.
     The residual Q of a sparse space enters as −½ Σ ω_i Q_ii, which makes it a lower bound.

@@ -153,7 +153,14 @@ def plot_reliability(curve: ReliabilityCurve, ax: Axes) -> None:
     ax.plot([0, 1], [0, 1], color="0.25", linewidth=1, linestyle="--", label="calibrated")
     ax.set(xlim=(0, 1), ylim=(0, 1), ylabel="accuracy", aspect="equal")
     ax.tick_params(labelbottom=False)
-    ax.legend(loc="upper left", title=f"ECE {100 * curve.ece:.1f} %", alignment="left", frameon=False)
+    ax.legend(
+        loc="upper left",
+        title=f"ECE {100 * curve.ece:.1f} %",
+        alignment="left",
+        facecolor="white",
+        framealpha=0.85,
+        edgecolor="none",
+    )
 
     below = ax.inset_axes((0, -0.28, 1, 0.22), sharex=ax)
     below.bar(
