@@ -20,7 +20,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
-from gptree.estimators.explanation import Decision, Explanation, Neighbour
+from gptree.estimators.explanation import Explanation, Neighbour, decisions, explanation
 from gptree.estimators.feature_map import SphereMap, UnitLength, make_feature_map, unit_length
 from gptree.estimators.prior_mean import as_expert
 from gptree.estimators.storage import load_estimator, save_estimator
@@ -288,42 +288,21 @@ class _TreeClassifier(ClassifierMixin, BaseEstimator):
         In a forest the path is that of the first tree, so that its product is not quite the forest's probability.
         """
         features, raw, log_p = self._explained(X)
-        winners = log_p.argmax(1)
         scores = self._class_scores(features, raw)
         left, right = self.model_.node_log_probabilities(features, scores, self.predict_at)
         prior = self.model_.prior_means(scores)
         prior = torch.zeros_like(left) if prior is None else prior
-        nodes = self.model_.node_of[0]
-        left, right, prior = (values[nodes].cpu().numpy() for values in (left, right, prior))
+        left, right, prior = (values[self.model_.node_of[0]].cpu().numpy() for values in (left, right, prior))
         labels = self.classes_.tolist()
-        explanations = []
-        for i, winner in enumerate(winners):
-            path = []
-            for node, goes_left in self.tree_.path(int(winner)):
-                sides = [tuple(labels[c] for c in side(node)) for side in (self.tree_.left, self.tree_.right)]
-                sign = 1.0 if goes_left else -1.0
-                path.append(
-                    Decision(
-                        node=node,
-                        towards=sides[0] if goes_left else sides[1],
-                        away=sides[1] if goes_left else sides[0],
-                        probability=float(np.exp((left if goes_left else right)[node, i])),
-                        prior_probability=float(1.0 / (1.0 + np.exp(-sign * prior[node, i]))),
-                    )
-                )
-            ranked = np.argsort(-log_p[i], kind="stable")
-            second = int(ranked[1]) if len(ranked) > 1 else int(winner)
-            explanations.append(
-                Explanation(
-                    label=labels[int(winner)],
-                    probability=float(np.exp(log_p[i, winner])),
-                    runner_up=labels[second],
-                    runner_up_probability=float(np.exp(log_p[i, second])) if len(ranked) > 1 else 0.0,
-                    path=tuple(path),
-                    neighbours=self._neighbours(features[i], int(winner), n_neighbours),
-                )
+        return [
+            explanation(
+                labels,
+                log_p[i],
+                decisions(self.tree_, labels, int(winner), left[:, i], right[:, i], prior[:, i]),
+                self._neighbours(features[i], int(winner), n_neighbours),
             )
-        return explanations
+            for i, winner in enumerate(log_p.argmax(1))
+        ]
 
     def _neighbours(self, x: Tensor, winner: int, count: int) -> tuple[Neighbour, ...]:
         rows = np.flatnonzero(self.y_ == winner)

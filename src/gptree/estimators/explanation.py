@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
+
+from gptree.tree import ClassTree
 
 
 @dataclass(frozen=True)
@@ -73,6 +78,42 @@ class Explanation:
             ],
             "neighbours": [{"row": n.row, "similarity": n.similarity} for n in self.neighbours],
         }
+
+
+def decisions(
+    tree: ClassTree, labels: Sequence[Any], winner: int, left: np.ndarray, right: np.ndarray, prior: np.ndarray
+) -> tuple[Decision, ...]:
+    """The path of a class: log p(left), log p(right) and prior log-odds of left at each node, (nodes,) each."""
+    path = []
+    for node, goes_left in tree.path(winner):
+        on_left, on_right = (tuple(labels[c] for c in side(node)) for side in (tree.left, tree.right))
+        sign = 1.0 if goes_left else -1.0
+        path.append(
+            Decision(
+                node=node,
+                towards=on_left if goes_left else on_right,
+                away=on_right if goes_left else on_left,
+                probability=float(np.exp((left if goes_left else right)[node])),
+                prior_probability=float(1.0 / (1.0 + np.exp(-sign * prior[node]))),
+            )
+        )
+    return tuple(path)
+
+
+def explanation(
+    labels: Sequence[Any], log_p: np.ndarray, path: tuple[Decision, ...], neighbours: tuple[Neighbour, ...]
+) -> Explanation:
+    """From class log-probabilities (C,), the winner's path and its nearest examples; with one class, no runner-up."""
+    ranked = np.argsort(-log_p, kind="stable")
+    first, second = int(ranked[0]), int(ranked[min(1, len(ranked) - 1)])
+    return Explanation(
+        label=labels[first],
+        probability=float(np.exp(log_p[first])),
+        runner_up=labels[second],
+        runner_up_probability=float(np.exp(log_p[second])) if len(ranked) > 1 else 0.0,
+        path=path,
+        neighbours=neighbours,
+    )
 
 
 def _names(labels: tuple[Any, ...], most: int = 4) -> str:

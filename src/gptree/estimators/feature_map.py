@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ def unit_length(X: np.ndarray) -> np.ndarray:
     return X / np.where(length > 0, length, 1.0)
 
 
-class _FloatTransformer(TransformerMixin, BaseEstimator):
+class _FloatTransformer(TransformerMixin, BaseEstimator, ABC):
     """Keeps float32 as float32 and turns everything else into float64."""
 
     def _validated(self, X: Any, reset: bool) -> np.ndarray:
@@ -34,8 +35,8 @@ class _FloatTransformer(TransformerMixin, BaseEstimator):
     def _learn(self, X: np.ndarray) -> None:
         """What is learned from the training features: nothing, unless a map says otherwise."""
 
-    def _map(self, X: np.ndarray) -> np.ndarray:
-        raise NotImplementedError  # each map defines it
+    @abstractmethod
+    def _map(self, X: np.ndarray) -> np.ndarray: ...
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "n_features_in_")

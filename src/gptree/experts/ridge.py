@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -151,7 +152,7 @@ class _Targets:
         return self.added_to(z).div_(self.root[:, None])
 
 
-class _Scorer:
+class _Scorer(ABC):
     """Left-out scores from the solution at one penalty after the other; the last is kept."""
 
     spread = 1.3
@@ -160,8 +161,8 @@ class _Scorer:
         self.grid, self.fallback, self.examples = penalties, max(penalties), examples
         self._last: tuple[float, _Solution] | None = None
 
-    def _solve(self, penalty: float) -> _Solution:
-        raise NotImplementedError
+    @abstractmethod
+    def _solve(self, penalty: float) -> _Solution: ...
 
     def solution(self, penalty: float) -> _Solution:
         if self._last is None or self._last[0] != penalty:
