@@ -78,6 +78,7 @@ def strangeness(method: str, task: Dataset, seed: int, queries: tuple[np.ndarray
 
 
 def table(rows: list[Row]) -> str:
+    rows = sorted(rows, key=lambda row: (row.trial.settings["shots"], METHODS.index(row.trial.method)))
     return markdown(rows, ["data", "settings.shots", "method"], [Column("AUROC", "metrics.auroc", digits=4)])
 
 
