@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from scipy import integrate
 from torch.nn.functional import logsigmoid
 
-from gptree.maths.quadrature import gaussian_expectation, log_sigmoid_expectation
+from gptree.maths.quadrature import log_sigmoid_expectation
 
 DTYPES = [torch.float32, torch.float64]
 MEANS = (-20.0, -8.0, -3.0, -1.0, -0.2, 0.0, 0.5, 1.0, 4.0, 20.0)
@@ -172,15 +172,6 @@ def test_infinite_means_are_certain():
     left, right = log_sigmoid_expectation(torch.tensor([math.inf, -math.inf]), torch.ones(2))
     assert left.tolist() == [0, -math.inf]
     assert right.tolist() == [-math.inf, 0]
-
-
-def test_gaussian_expectation_of_closed_forms():
-    mean = torch.tensor([-2.0, 0.0, 0.5], dtype=torch.float64)
-    deviation = torch.tensor([0.0, 1.0, 2.0], dtype=torch.float64)[:, None]
-    fourth = mean**4 + 6 * mean**2 * deviation**2 + 3 * deviation**4
-    torch.testing.assert_close(gaussian_expectation(lambda f: f**4, mean, deviation), fourth)
-    cosine = torch.exp(-(deviation**2) / 2) * torch.cos(mean)
-    torch.testing.assert_close(gaussian_expectation(torch.cos, mean, deviation, points=40), cosine)
 
 
 def test_number_of_points_is_checked():

@@ -21,14 +21,14 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
 from gptree.estimators.explanation import Explanation, Neighbour, decisions, explanation
-from gptree.estimators.feature_map import SphereMap, UnitLength, make_feature_map, unit_length
+from gptree.estimators.feature_map import SphereMap, UnitLength, make_feature_map
 from gptree.estimators.prior_mean import as_expert
 from gptree.estimators.storage import load_estimator, save_estimator
 from gptree.experts import Examples, Expert, FittedExpert
 from gptree.inference import CoordinateAscent, Gibbs, Inference, LargeNodes, as_large_nodes
 from gptree.maths.kernels import as_kernel, make_kernel
 from gptree.model import TrainingData, fit_forest
-from gptree.tree import ClassTree, build_tree
+from gptree.tree import ClassTree, build_tree, unit_length
 
 #: Of the default kernel. Between 5 and 10 little changes; below, the GP corrects less. Three sweeps around experts do
 #: as well as many, and cost less.

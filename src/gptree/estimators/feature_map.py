@@ -9,13 +9,7 @@ import numpy as np
 from sklearn.base import BaseEstimator, TransformerMixin, clone
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-
-def unit_length(X: np.ndarray) -> np.ndarray:
-    """Rows scaled to length one; a zero row stays zero. No scale of the input overflows or underflows."""
-    largest = np.abs(X).max(axis=1, keepdims=True)
-    X = X / np.where(largest > 0, largest, 1.0)
-    length = np.linalg.norm(X, axis=1, keepdims=True)
-    return X / np.where(length > 0, length, 1.0)
+from gptree.tree import unit_length
 
 
 class _FloatTransformer(TransformerMixin, BaseEstimator, ABC):

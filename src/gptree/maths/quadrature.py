@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable
 
 import numpy as np
 import torch
@@ -39,15 +38,6 @@ def log_sigmoid_expectation(mean: Tensor, variance: Tensor, points: int = 20) ->
     lesser = torch.cat([_log_lesser(d, s, nodes, weights) for d, s in blocks]).reshape(mean.shape)
     greater = torch.log1p(-torch.exp(lesser))
     return torch.where(negative, lesser, greater), torch.where(negative, greater, lesser)
-
-
-def gaussian_expectation(
-    function: Callable[[Tensor], Tensor], mean: Tensor, deviation: Tensor, points: int = 20
-) -> Tensor:
-    """E[function(f)] for f ~ N(mean, deviation²), elementwise."""
-    nodes, weights = _gauss_hermite(points)
-    terms = (float(w) * function(mean + float(x) * deviation) for x, w in zip(nodes, weights, strict=True))
-    return functools.reduce(torch.add, terms)
 
 
 @functools.cache

@@ -9,8 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
+import torch
 from scipy.optimize import minimize_scalar
 from scipy.special import log_softmax
+
+from gptree import experts
 
 LOG_TEMPERATURES = (-5.0, 8.0)  # far beyond what any head here needs on features of unit scale
 
@@ -19,13 +22,7 @@ Scorer = Callable[[np.ndarray], np.ndarray]
 
 def shot_folds(y: np.ndarray, limit: int) -> np.ndarray:
     """Fold of each point (n,): its number inside its class modulo `limit`; −1 if it is alone in its class."""
-    order = np.argsort(y, kind="stable")
-    counts = np.bincount(y)
-    starts = np.cumsum(counts) - counts
-    folds = np.empty(len(y), dtype=int)
-    folds[order] = (np.arange(len(y)) - starts[y[order]]) % limit
-    folds[counts[y] == 1] = -1
-    return folds
+    return experts.shot_folds(torch.as_tensor(y), limit).numpy()
 
 
 def left_out_scores(

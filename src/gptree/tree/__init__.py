@@ -9,6 +9,7 @@ from gptree.tree.builders import (
     Ward,
     as_builder,
     build_tree,
+    unit_length,
 )
 from gptree.tree.drawing import to_dot, to_newick, to_text
 from gptree.tree.growth import join, permute, remove, replace_leaf
@@ -39,4 +40,5 @@ __all__ = [
     "to_dot",
     "to_newick",
     "to_text",
+    "unit_length",
 ]
