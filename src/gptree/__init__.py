@@ -3,6 +3,16 @@
 __version__ = "0.1.0"
 
 from gptree.estimators import GPForestClassifier, GPTreeClassifier, SphereMap, UnitLength, load_model
+from gptree.incremental import (
+    Graft,
+    Growth,
+    Herding,
+    KMeansSamples,
+    RebuildTree,
+    SessionTree,
+    SharedRoot,
+    SpreadSamples,
+)
 from gptree.inference import CoordinateAscent, Gibbs, InducingPoints, LearnKernel, Representatives
 from gptree.tree import ClassTree
 
@@ -12,10 +22,18 @@ __all__ = [
     "GPForestClassifier",
     "GPTreeClassifier",
     "Gibbs",
+    "Graft",
+    "Growth",
+    "Herding",
     "InducingPoints",
+    "KMeansSamples",
     "LearnKernel",
+    "RebuildTree",
     "Representatives",
+    "SessionTree",
+    "SharedRoot",
     "SphereMap",
+    "SpreadSamples",
     "UnitLength",
     "__version__",
     "load_model",

@@ -22,9 +22,11 @@ from torch import Tensor
 
 from gptree.estimators.explanation import Explanation, Neighbour, decisions, explanation
 from gptree.estimators.feature_map import SphereMap, UnitLength, make_feature_map
+from gptree.estimators.growing import Growing, to_numpy
 from gptree.estimators.prior_mean import as_expert
 from gptree.estimators.storage import load_estimator, save_estimator
 from gptree.experts import Examples, Expert, FittedExpert
+from gptree.incremental import Entry, Growth, fit_base, now
 from gptree.inference import CoordinateAscent, Gibbs, Inference, LargeNodes, as_large_nodes
 from gptree.maths.kernels import as_kernel, make_kernel
 from gptree.model import TrainingData, fit_forest
@@ -42,7 +44,7 @@ UNSETTLED_SHARE = 0.05
 
 
 @dataclass(eq=False, repr=False)
-class _TreeClassifier(ClassifierMixin, BaseEstimator):
+class _TreeClassifier(Growing, ClassifierMixin, BaseEstimator):
     """Parameters and behaviour that a single tree and a forest share; the fields are the parameters.
 
     kernel : None, "linear", "rbf", "matern52" or a GPyTorch kernel
@@ -64,6 +66,10 @@ class _TreeClassifier(ClassifierMixin, BaseEstimator):
     node_limit : "auto", None, a number, Representatives(...) or InducingPoints(...)
         What nodes with many points do. "auto" is `InducingPoints(256)` for coordinate ascent and
         `Representatives(1024)` for Gibbs sampling; a number is `Representatives` of so many points; None is no limit.
+        With growth, the nodes of the base session see their points through the representatives of their classes.
+    growth : None or Growth(...)
+        A `Growth` makes `fit` the base session of a model whose classes keep arriving: only a few examples of each
+        class are kept. Without it `fit` keeps all, and the first `add_classes` learns what it needs from them.
     dtype : "float64" or "float32"
     device : "auto", "cpu", "cuda", …
     memory_budget : bytes that Gram matrices, factors and working memory may take together, roughly.
@@ -81,6 +87,7 @@ class _TreeClassifier(ClassifierMixin, BaseEstimator):
     feature_map: Any = "sphere"
     class_prior: Any = None
     node_limit: str | int | LargeNodes | None = "auto"
+    growth: Growth | None = None
     dtype: str = "float64"
     device: str = "auto"
     memory_budget: int | None = None
@@ -101,7 +108,7 @@ class _TreeClassifier(ClassifierMixin, BaseEstimator):
         return self
 
     def _fit(self, X: Any, y: Any) -> None:
-        X, y = validate_data(self, _to_numpy(X), _to_numpy(y), dtype=[np.float64, np.float32])
+        X, y = validate_data(self, to_numpy(X), to_numpy(y), dtype=[np.float64, np.float32])
         with warnings.catch_warnings():  # one or two examples a class are what this library is for
             warnings.filterwarnings("ignore", "The number of unique classes is greater than 50%")
             check_classification_targets(y)
@@ -112,29 +119,52 @@ class _TreeClassifier(ClassifierMixin, BaseEstimator):
             raise ValueError(f'predict_at must be "mean" or "quadrature", not {self.predict_at!r}.')
         kernel = as_kernel(make_kernel("rbf", OUTPUT_SCALE) if self.kernel is None else self.kernel, *self._place())
         expert, inference = as_expert(self.prior_mean), self._inference()
-        large_nodes = as_large_nodes(self.node_limit, isinstance(inference, CoordinateAscent))
-        memory_budget = self._budget()
+        large_nodes, memory_budget = self._large_nodes(inference), self._budget()
         self.class_log_prior_ = self._log_prior()
+        self._check_growth()
         self.feature_map_ = make_feature_map(self.feature_map)
 
         if self.feature_map_ is not None:
             self.feature_map_.fit(X, y)
         features = self._features(X)
         trees = self._build_trees(features)
-        self.experts_, left_out, weights = self._fit_experts(expert, features, X)
+        counts = tuple(np.bincount(self.y_).tolist())
+        self.journal_ = (Entry("fit", tuple(self.classes_.tolist()), counts, time=now()),)
+        self.base_ = self.grown_ = None
+        self.origins_ = np.stack([np.zeros(len(X), dtype=np.int64), np.arange(len(X))], 1)
+        shared = {"memory_budget": memory_budget, "n_jobs": self.n_jobs, "seed": self.seed_}
         with _progress(self.verbose, sum(tree.n_nodes for tree in trees)) as advance:
-            self.model_ = fit_forest(
-                trees,
-                TrainingData(features, self.y_, self.classes_.tolist(), self._with_prior(left_out), weights),
-                kernel,
-                inference,
-                large_nodes=large_nodes,
-                memory_budget=memory_budget,
-                n_jobs=self.n_jobs,
-                seed=self.seed_,
-                progress=advance,
-            )
+            if self.growth is not None:
+                self._fit_base(features, trees, kernel, inference, progress=advance, **shared)
+            else:
+                self.experts_, self.left_out_, weights = self._fit_experts(expert, features, X)
+                data = TrainingData(
+                    features, self.y_, self.classes_.tolist(), self._with_prior(self.left_out_), weights
+                )
+                self.model_ = fit_forest(
+                    trees, data, kernel, inference, large_nodes=large_nodes, progress=advance, **shared
+                )
         self._report_convergence()
+
+    def _fit_base(
+        self, features: Tensor, trees: list[ClassTree], kernel: Kernel, inference: Inference, **how: Any
+    ) -> None:
+        """The base session of a model that grows: its exemplars are all the examples it keeps."""
+        assert self.growth is not None
+        self.base_, rows = fit_base(
+            features,
+            self.y_,
+            self.classes_.tolist(),
+            trees,
+            kernel,
+            inference,
+            self.growth,
+            with_experts=self.prior_mean is not None,
+            on_sphere=self._on_sphere,
+            **how,
+        )
+        self.model_, self.experts_, self.left_out_ = self.base_.model, self.base_.expert, self.base_.left_out
+        self.y_, self.origins_ = self.y_[rows], self.origins_[rows]
 
     def _tree_count(self) -> int:
         return 1
@@ -166,8 +196,14 @@ class _TreeClassifier(ClassifierMixin, BaseEstimator):
         codes = torch.as_tensor(self.y_, device=features.device)
         sums = features.new_zeros(len(self.classes_), features.shape[1]).index_add_(0, codes, features)
         means = sums.double().cpu().numpy() / np.bincount(self.y_)[:, None]
-        seeds = [self.seed_, *np.random.SeedSequence(self.seed_).generate_state(self._tree_count() - 1)]
-        return [build_tree(self.tree, means, self.classes_.tolist(), int(seed)) for seed in seeds]
+        return [build_tree(self.tree, means, self.classes_.tolist(), seed) for seed in self._tree_seeds()]
+
+    def _tree_seeds(self) -> list[int]:
+        others = np.random.SeedSequence(self.seed_).generate_state(self._tree_count() - 1)
+        return [self.seed_, *map(int, others)]
+
+    def _large_nodes(self, inference: Inference) -> LargeNodes | None:
+        return as_large_nodes(self.node_limit, isinstance(inference, CoordinateAscent))
 
     def _inference(self) -> Inference:
         default = CoordinateAscent() if self.prior_mean is None else EXPERT_SWEEPS
@@ -309,7 +345,10 @@ class _TreeClassifier(ClassifierMixin, BaseEstimator):
         known = self.model_.predictor.grams.X[torch.as_tensor(rows)]
         similarity = torch.nn.functional.cosine_similarity(known, x[None], dim=1)
         nearest = similarity.argsort(descending=True)[:count]
-        return tuple(Neighbour(int(rows[int(j)]), float(similarity[j])) for j in nearest)
+        return tuple(
+            Neighbour(int(self.origins_[rows[int(j)], 1]), float(similarity[j]), int(self.origins_[rows[int(j)], 0]))
+            for j in nearest
+        )
 
     def _explained(self, X: Any) -> tuple[Tensor, np.ndarray, np.ndarray]:
         """Mapped features, raw features and class log-probabilities."""
@@ -333,7 +372,7 @@ class _TreeClassifier(ClassifierMixin, BaseEstimator):
     # -------------------------------------------------------------------------------------------- arrays in, out
 
     def _validated(self, X: Any) -> np.ndarray:
-        return np.asarray(validate_data(self, _to_numpy(X), dtype=[np.float64, np.float32], reset=False))
+        return np.asarray(validate_data(self, to_numpy(X), dtype=[np.float64, np.float32], reset=False))
 
     def _features(self, X: np.ndarray) -> Tensor:
         """Mapped features as a tensor; rows that the map cannot place are an error."""
@@ -425,11 +464,6 @@ def _paper(
         "node_limit": None,
     }
     return {**settings, **parameters}
-
-
-def _to_numpy(values: Any) -> Any:
-    """Torch tensors from any device as arrays; everything else as it is."""
-    return values.detach().cpu().numpy() if isinstance(values, Tensor) else values
 
 
 @contextmanager

@@ -31,9 +31,11 @@ class Neighbour:
     """A training example of the predicted class."""
 
     row: int
-    """Row of the training data given to `fit`."""
+    """Row of the data given to `fit`, or to the operation that brought the example."""
     similarity: float
     """Cosine of the mapped features."""
+    entry: int = 0
+    """Which entry of `journal_` brought it; 0 is `fit`."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +58,7 @@ class Explanation:
                 f"{'  ' * min(depth, 12)}└ {step.probability:.3f} (prior {step.prior_probability:.3f})  "
                 f"{_names(step.towards)}   rather than   {_names(step.away)}"
             )
-        nearest = ", ".join(f"row {n.row} (similarity {n.similarity:.2f})" for n in self.neighbours)
+        nearest = ", ".join(f"{_origin(n)} (similarity {n.similarity:.2f})" for n in self.neighbours)
         return "\n".join([*lines, f"nearest training examples: {nearest}"])
 
     def to_json(self) -> dict[str, Any]:
@@ -119,3 +121,7 @@ def explanation(
 def _names(labels: tuple[Any, ...], most: int = 4) -> str:
     shown = ", ".join(str(label) for label in labels[:most])
     return shown if len(labels) <= most else f"{shown} and {len(labels) - most} more"
+
+
+def _origin(neighbour: Neighbour) -> str:
+    return f"row {neighbour.row}" + (f" of journal entry {neighbour.entry}" if neighbour.entry else "")

@@ -14,7 +14,20 @@ from torch import Tensor
 
 import gptree
 from gptree.estimators.feature_map import FEATURE_MAPS, SphereMap, UnitLength
-from gptree.experts import LDA, FittedExpert, KernelDensity, KernelRidge, Pool, RandomFeatures, Ridge, restore
+from gptree.experts import LDA, KernelDensity, KernelRidge, Pool, RandomFeatures, Ridge, restore
+from gptree.incremental import (
+    Base,
+    Entry,
+    Graft,
+    Grown,
+    Growth,
+    Herding,
+    KMeansSamples,
+    RebuildTree,
+    SessionTree,
+    SharedRoot,
+    SpreadSamples,
+)
 from gptree.inference import CoordinateAscent, Gibbs, InducingPoints, LearnKernel, Representatives
 from gptree.model.persistence import (
     StorageError,
@@ -47,8 +60,17 @@ _VALUES: dict[str, Any] = {
         KernelDensity,
         RandomFeatures,
         Ridge,
+        Growth,
+        SharedRoot,
+        SessionTree,
+        RebuildTree,
+        Graft,
+        KMeansSamples,
+        Herding,
+        SpreadSamples,
     )
 }
+_BASE_TENSORS = ("y", "stands_for", "exemplars", "exemplar_weights", "left_out")
 _KERNEL = {"@": "kernel"}  # stands for a kernel object, which is stored beside the parameters
 
 
@@ -73,10 +95,20 @@ def save_estimator(estimator: Any, folder: str | Path) -> None:
         document["parameter_kernel"], kernel_tensors = kernel_to_parts(estimator.kernel, "parameter_kernel")
         tensors |= kernel_tensors
     tensors["y"] = torch.as_tensor(estimator.y_)
-    document["experts"] = None
-    if estimator.experts_ is not None:
-        expert_tensors, document["experts"] = estimator.experts_.state()
-        tensors |= {f"experts.{name}": value for name, value in expert_tensors.items()}
+    tensors["origins"] = torch.as_tensor(estimator.origins_)
+    document["experts"] = _record_to_parts(estimator.experts_, "experts", tensors)
+    document["journal"] = [
+        {"kind": e.kind, "labels": e.labels, "counts": e.counts, "time": e.time, "note": e.note, "rows": e.rows}
+        for e in estimator.journal_
+    ]
+    for i, entry in enumerate(estimator.journal_):
+        tensors |= _present(f"journal.{i}", features=entry.features)
+    document["base"] = None if estimator.base_ is None else _base_to_parts(estimator.base_, tensors)
+    if estimator.base_ is None:
+        tensors |= _present("fit", left_out=estimator.left_out_)
+    if estimator.grown_ is not None:
+        grown = estimator.grown_
+        tensors |= _present("grown", rows=grown.rows, y=grown.y, left_out=grown.left_out)
     if estimator.class_log_prior_ is not None:
         tensors["class_log_prior"] = torch.as_tensor(estimator.class_log_prior_)
     write_folder(folder, document, tensors)
@@ -106,7 +138,25 @@ def load_estimator(folder: str | Path, classes: Mapping[str, type], kernel: Kern
             estimator.feature_names_in_ = np.array(document["feature_names"], dtype=object)
         estimator.feature_map_ = _feature_map_from_parts(document["feature_map"], tensors, estimator.n_features_in_)
         estimator.y_ = tensors["y"].numpy()
-        estimator.experts_ = _experts_from_parts(document["experts"], tensors, place)
+        estimator.origins_ = tensors["origins"].numpy()
+        there = {name: value.to(place) for name, value in tensors.items()}
+        estimator.experts_ = _record_from_parts(document["experts"], there, "experts")
+        estimator.journal_ = tuple(
+            Entry(
+                **{key: tuple(value) if isinstance(value, list) else value for key, value in entry.items()},
+                features=there.get(f"journal.{i}.features"),
+            )
+            for i, entry in enumerate(document["journal"])
+        )
+        estimator.base_ = None
+        if document["base"] is not None:
+            estimator.base_ = _base_from_parts(document["base"], there, estimator.journal_[0].labels, place, kernel)
+        estimator.left_out_ = there.get("fit.left_out") if estimator.base_ is None else estimator.base_.left_out
+        estimator.grown_ = None
+        if "grown.rows" in there:
+            state = estimator._contents(estimator.journal_)
+            parts = (there["grown.rows"], there["grown.y"], there.get("grown.left_out"))
+            estimator.grown_ = Grown(state, estimator.model_, estimator.experts_, *parts)
         prior = tensors.get("class_log_prior")
         estimator.class_log_prior_ = None if prior is None else prior.numpy()
     except (KeyError, TypeError) as error:
@@ -172,16 +222,58 @@ def _labels_from_json(data: Mapping[str, Any]) -> np.ndarray:
     return np.array(data["values"], dtype=np.dtype(data["dtype"]))
 
 
-def _experts_from_parts(
-    data: dict[str, Any] | None, tensors: Mapping[str, Tensor], place: torch.device
-) -> FittedExpert | None:
-    if data is None:
+def _present(prefix: str, **tensors: Tensor | None) -> dict[str, Tensor]:
+    return {f"{prefix}.{name}": value for name, value in tensors.items() if value is not None}
+
+
+def _below(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    start = prefix + "."
+    return {name.removeprefix(start): value for name, value in tensors.items() if name.startswith(start)}
+
+
+def _record_to_parts(record: Any, prefix: str, tensors: dict[str, Tensor]) -> dict[str, Any] | None:
+    """The settings of a fitted expert, whose tensors are added to `tensors`."""
+    if record is None:
         return None
-    own = {name.removeprefix("experts."): value for name, value in tensors.items() if name.startswith("experts.")}
+    own, settings = record.state()
+    tensors |= _present(prefix, **own)
+    return settings
+
+
+def _record_from_parts(settings: dict[str, Any] | None, tensors: Mapping[str, Tensor], prefix: str) -> Any:
+    if settings is None:
+        return None
     try:
-        return restore({name: value.to(place) for name, value in own.items()}, data)
+        return restore(_below(prefix, tensors), settings)
     except ValueError as error:
         raise StorageError(str(error)) from None
+
+
+def _base_to_parts(base: Base, tensors: dict[str, Tensor]) -> dict[str, Any]:
+    document, model = model_to_parts(base.model)
+    tensors |= _present("base.model", **model)
+    tensors |= _present("base", **{name: getattr(base, name) for name in _BASE_TENSORS})
+    return {
+        "model": document,
+        "expert": _record_to_parts(base.expert, "base.expert", tensors),
+        "newcomers": _record_to_parts(base.newcomers, "base.newcomers", tensors),
+    }
+
+
+def _base_from_parts(
+    document: Mapping[str, Any],
+    tensors: Mapping[str, Tensor],
+    keys: tuple[Any, ...],
+    place: torch.device,
+    kernel: Kernel | None,
+) -> Base:
+    return Base(
+        keys=keys,
+        model=model_from_parts(document["model"], _below("base.model", tensors), place, kernel),
+        expert=_record_from_parts(document["expert"], tensors, "base.expert"),
+        newcomers=_record_from_parts(document["newcomers"], tensors, "base.newcomers"),
+        **{name: tensors.get(f"base.{name}") for name in _BASE_TENSORS},  # pyright: ignore[reportArgumentType]
+    )
 
 
 def _feature_map_to_parts(feature_map: Any) -> tuple[dict[str, Any] | None, dict[str, Tensor]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -34,24 +34,75 @@ class KernelDensity:
 
 
 @dataclass(frozen=True, eq=False)
+class ExemplarDensity:
+    """The kernel density of a few exemplars a class, each standing for `weights` examples.
+
+    Left out by single examples: an exemplar does not score itself.
+    """
+
+    rows: Tensor  # (m,) which examples the exemplars are
+    weights: Tensor  # (m,)
+    sharpnesses: tuple[float, ...] = KernelDensity().sharpnesses
+
+    def fit(self, examples: Examples) -> Fit:
+        check_unit_length(examples.X)
+        return fit_tempered(_ExemplarScorer(self, examples), examples)
+
+
+@dataclass(frozen=True, eq=False)
 class FittedKernelDensity(FittedExpert):
     points: Tensor  # (n, d)
     labels: Tensor  # (n,)
-    counts: Tensor  # (C,) points of each class
+    weights: Tensor  # (n,) how many examples each point stands for
+    masses: Tensor  # (C,) the sum of the weights of each class
     sharpness: float  # β
     temperature: float  # τ
 
-    def log_probabilities(self, X: Tensor, raw: Any = None) -> Tensor:
+    def scores(self, X: Tensor, sharpnesses: tuple[float, ...] | None = None, own: Tensor | None = None) -> Tensor:
+        """Untempered class scores at X, (len(sharpnesses), T, C).
+
+        `own` (T,) says which of the points each row is (−1: none of them); that point is left out of its score.
+        """
         check_features(X, self.points.shape[1])
-        scores = X.new_empty(len(X), len(self.counts))
+        sharpnesses = (self.sharpness,) if sharpnesses is None else sharpnesses
+        scores = X.new_empty(len(sharpnesses), len(X), len(self.masses))
         for part in chunks(len(X), len(self.points), X.device):
             g = self.points @ X[part].to(self.points.dtype).T
-            scores[part] = _log_means(g, self.labels, self.counts[:, None], (self.sharpness,))[0].to(X.dtype)
-        return (self.temperature * scores).log_softmax(1)
+            masses = self.masses[:, None]
+            if own is not None:
+                column = (own[part] >= 0).nonzero()[:, 0]
+                point = own[part][column]
+                g[point, column] = -torch.inf
+                masses = masses.repeat(1, len(part))
+                masses[self.labels[point], column] -= self.weights[point]
+                masses = masses.clamp_(min=torch.finfo(masses.dtype).eps)
+            scores[:, part] = _log_means(g, self.labels, self.weights, masses, sharpnesses).to(X.dtype)
+        return scores
+
+    def log_probabilities(self, X: Tensor, raw: Any = None) -> Tensor:
+        return (self.temperature * self.scores(X)[0]).log_softmax(1)
+
+    def grown(self, X: Tensor, y: Tensor, n_classes: int) -> FittedKernelDensity:
+        weights = torch.cat([self.weights, self.weights.new_ones(len(X))])
+        labels = torch.cat([self.labels, y])
+        points = torch.cat([self.points, X.to(self.points.dtype)])
+        return replace(self, points=points, labels=labels, weights=weights, masses=_masses(weights, labels, n_classes))
+
+    def only(self, classes: Tensor) -> FittedKernelDensity:
+        place = torch.full((len(self.masses),), -1, device=classes.device)
+        place[classes] = torch.arange(len(classes), device=classes.device)
+        kept = place[self.labels] >= 0
+        labels = place[self.labels[kept]]
+        parts = {"points": self.points[kept], "labels": labels, "weights": self.weights[kept]}
+        return replace(self, **parts, masses=self.masses[classes])
 
 
-def _log_means(g: Tensor, labels: Tensor, counts: Tensor, sharpnesses: tuple[float, ...]) -> Tensor:
-    """Scores (len(sharpnesses), t, C) from inner products g (n, t), −∞ where masked, and class counts (C, t or 1).
+def _masses(weights: Tensor, labels: Tensor, n_classes: int) -> Tensor:
+    return weights.new_zeros(n_classes).index_add_(0, labels, weights)
+
+
+def _log_means(g: Tensor, labels: Tensor, weights: Tensor, masses: Tensor, sharpnesses: tuple[float, ...]) -> Tensor:
+    """Scores (len(sharpnesses), t, C) from inner products g (n, t), −∞ where masked, and class masses (C, t or 1).
 
     The largest term of a column is taken out of the sum before exponentiating. A class whose terms all vanish
     beside it, or are masked, gets the smallest positive number instead of 0.
@@ -60,12 +111,15 @@ def _log_means(g: Tensor, labels: Tensor, counts: Tensor, sharpnesses: tuple[flo
     top = torch.where(top.isfinite(), top, 1)
     below = g - top
     tiny = torch.finfo(g.dtype).tiny
-    scores = g.new_empty(len(sharpnesses), g.shape[1], len(counts))
+    scores = g.new_empty(len(sharpnesses), g.shape[1], len(masses))
     terms = torch.empty_like(g)
+    weighted = bool((weights != 1).any())
     for k, sharpness in enumerate(sharpnesses):
         torch.mul(below, sharpness, out=terms).exp_()
-        sums = g.new_zeros(len(counts), g.shape[1]).index_add_(0, labels, terms)
-        scores[k] = (sums.clamp_(min=tiny).div_(counts).log_() + sharpness * (top - 1)).T
+        if weighted:
+            terms.mul_(weights[:, None])
+        sums = g.new_zeros(len(masses), g.shape[1]).index_add_(0, labels, terms)
+        scores[k] = (sums.clamp_(min=tiny).div_(masses).log_() + sharpness * (top - 1)).T
     return scores
 
 
@@ -77,6 +131,7 @@ class _Scorer:
     def __init__(self, settings: KernelDensity, examples: Examples) -> None:
         self.grid, self.fallback, self.examples = settings.sharpnesses, min(settings.sharpnesses), examples
         self.points = examples.X.to(working_dtype(len(examples), examples.X.dtype))
+        self.weights = torch.ones_like(self.points[:, 0])
 
     def scores(self, grid: tuple[float, ...], rows: Tensor) -> Tensor:
         ex = self.examples
@@ -88,9 +143,38 @@ class _Scorer:
             g.masked_fill_(ex.folds[:, None] == torch.where(folds == ALONE, ALONE - 1, folds), -torch.inf)
             g[part, torch.arange(len(part), device=part.device)] = -torch.inf
             counts = ex.left_out_counts(part).clamp_(min=1).T.to(g.dtype)
-            scores[:, at] = _log_means(g, ex.y, counts, grid).to(scores.dtype)
+            scores[:, at] = _log_means(g, ex.y, self.weights, counts, grid).to(scores.dtype)
         return scores
 
     def fitted(self, value: float, temperature: float) -> FittedKernelDensity:
         ex = self.examples
-        return FittedKernelDensity(self.points, ex.y, ex.counts.to(self.points.dtype), value, temperature)
+        masses = ex.counts.to(self.points.dtype)
+        return FittedKernelDensity(self.points, ex.y, self.weights, masses, value, temperature)
+
+
+class _ExemplarScorer:
+    """Left-out scores of exemplars: of those that are exemplars themselves, without themselves."""
+
+    spread = 2.0
+
+    def __init__(self, settings: ExemplarDensity, examples: Examples) -> None:
+        self.grid, self.fallback, self.examples = settings.sharpnesses, min(settings.sharpnesses), examples
+        self.density = exemplar_density(
+            examples.X[settings.rows], examples.y[settings.rows], settings.weights, examples.n_classes
+        )
+        self.own = torch.full_like(examples.y, -1)
+        self.own[settings.rows] = torch.arange(len(settings.rows), device=self.own.device)
+
+    def scores(self, grid: tuple[float, ...], rows: Tensor) -> Tensor:
+        return self.density.scores(self.examples.X[rows], grid, self.own[rows])
+
+    def fitted(self, value: float, temperature: float) -> FittedKernelDensity:
+        return replace(self.density, sharpness=value, temperature=temperature)
+
+
+def exemplar_density(
+    points: Tensor, labels: Tensor, weights: Tensor, n_classes: int, sharpness: float = 1.0, temperature: float = 1.0
+) -> FittedKernelDensity:
+    weights = weights.to(points)
+    masses = _masses(weights, labels, n_classes)
+    return FittedKernelDensity(points, labels, weights, masses, sharpness, temperature)

@@ -32,14 +32,14 @@ class Expert(Protocol):
 
 
 @dataclass(frozen=True, eq=False)
-class FittedExpert(ABC):
-    """Scores classes at new points. A frozen record of tensors, plain values and other fitted experts."""
+class Record:
+    """A frozen record of tensors, plain values and other records that can be taken apart and put together again."""
 
-    _kinds: ClassVar[dict[str, type[FittedExpert]]] = {}
+    _kinds: ClassVar[dict[str, type[Record]]] = {}
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        FittedExpert._kinds[cls.__name__] = cls
+        Record._kinds[cls.__name__] = cls
 
     def __post_init__(self) -> None:
         # as a file would give them back: another memory layout could change the last bits of a product
@@ -47,10 +47,6 @@ class FittedExpert(ABC):
             value = getattr(self, item.name)
             if isinstance(value, Tensor):
                 object.__setattr__(self, item.name, value.contiguous())
-
-    @abstractmethod
-    def log_probabilities(self, X: Tensor, raw: Any = None) -> Tensor:
-        """Class log-probabilities (T, C) at features X (T, d); `raw` as in `Examples.of`."""
 
     def state(self) -> State:
         """Everything `restore` needs to build it again."""
@@ -60,7 +56,7 @@ class FittedExpert(ABC):
             value = getattr(self, item.name)
             if isinstance(value, Tensor):
                 tensors[item.name] = value
-            elif isinstance(value, FittedExpert):
+            elif isinstance(value, Record):
                 settings[item.name] = _nest(item.name, value, tensors)
             elif isinstance(value, tuple):
                 settings[item.name] = [_nest(f"{item.name}.{k}", part, tensors) for k, part in enumerate(value)]
@@ -69,17 +65,52 @@ class FittedExpert(ABC):
         return tensors, settings
 
 
-def _nest(name: str, part: FittedExpert, tensors: dict[str, Tensor]) -> dict[str, Any]:
+@dataclass(frozen=True, eq=False)
+class FittedExpert(Record, ABC):
+    """Scores classes at new points."""
+
+    @abstractmethod
+    def log_probabilities(self, X: Tensor, raw: Any = None) -> Tensor:
+        """Class log-probabilities (T, C) at features X (T, d); `raw` as in `Examples.of`."""
+
+    def grown(self, X: Tensor, y: Tensor, n_classes: int) -> FittedExpert:
+        """The expert after more examples X (k, d) with class numbers y below `n_classes`, every setting as it was.
+
+        Numbers from C on are new classes, which only some experts can take in; an expert that learns nothing from
+        single examples of the classes it knows stays as it is.
+        """
+        return self
+
+    def only(self, classes: Tensor) -> FittedExpert:
+        """The expert for some of its classes, in the order given."""
+        return FittedPart(self, classes)
+
+
+@dataclass(frozen=True, eq=False)
+class FittedPart(FittedExpert):
+    """What an expert says of some of its classes when it must be one of them."""
+
+    expert: FittedExpert
+    classes: Tensor
+
+    def log_probabilities(self, X: Tensor, raw: Any = None) -> Tensor:
+        return self.expert.log_probabilities(X, raw)[:, self.classes].log_softmax(1)
+
+    def only(self, classes: Tensor) -> FittedPart:
+        return FittedPart(self.expert, self.classes[classes])
+
+
+def _nest(name: str, part: Record, tensors: dict[str, Tensor]) -> dict[str, Any]:
     inner, settings = part.state()
     tensors.update({f"{name}.{key}": value for key, value in inner.items()})
     return settings
 
 
-def restore(tensors: dict[str, Tensor], settings: dict[str, Any]) -> FittedExpert:
-    """The fitted expert whose `state()` this is."""
-    kind = FittedExpert._kinds.get(settings.get("kind", ""))
+def restore(tensors: dict[str, Tensor], settings: dict[str, Any]) -> Any:
+    """The record whose `state()` this is."""
+    kind = Record._kinds.get(settings.get("kind", ""))
     if kind is None:
-        known = ", ".join(sorted(FittedExpert._kinds))
+        known = ", ".join(sorted(Record._kinds))
         raise ValueError(f"unknown kind of expert {settings.get('kind')!r}; this version knows {known}.")
     values: dict[str, Any] = {key: value for key, value in tensors.items() if "." not in key}
     for key, value in settings.items():

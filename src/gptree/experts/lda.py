@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -46,31 +46,88 @@ class FittedLDA(FittedExpert):
     basis: Tensor  # (d, r) orthonormal, eigenvectors of S_w; r = min(n, d)
     variances: Tensor  # (r,) eigenvalues of S_w; 0 outside the basis
     isotropic: float  # tr(S_w)/d
+    freedom: int  # ν
     means: Tensor  # (C, d) of the classes, less the centre
     counts: Tensor  # (C,)
     shrinkage: float  # λ
     count_penalty: float  # κD
     temperature: float  # τ
 
+    @classmethod
+    def of(cls, examples: Examples) -> FittedLDA:
+        """Means, counts and covariance of examples; shrinkage, penalty and temperature are for others to choose."""
+        return _Moments.of(examples).fitted(examples, shrinkage=1.0, count_penalty=0.0, temperature=1.0)
+
     def log_probabilities(self, X: Tensor, raw: Any = None) -> Tensor:
-        check_features(X, len(self.centre))
-        scale = _precisions(self.variances, self.isotropic, self.shrinkage).sqrt()
-        x = (X.to(self.basis.dtype) - self.centre) @ self.basis
-        norms = (x * scale).square().sum(1)
-        if self.basis.shape[1] < len(self.centre):  # the part of x outside the basis, where Σ_λ = λ tr(S_w)/d · I
-            outside = (X.to(self.basis.dtype) - self.centre).square().sum(1) - x.square().sum(1)
-            norms += outside.clamp(min=0) / (self.shrinkage * self.isotropic)
-        means = (self.means @ self.basis) * scale
-        distances = norms[:, None] - 2 * (x * scale) @ means.T + means.square().sum(1)
-        scores = _scores(distances, self.counts, self.count_penalty)
+        scores = lda_scores(self.distances(X), self.counts, self.count_penalty)
         return (self.temperature * scores).log_softmax(1).to(X.dtype)
+
+    def distances(self, X: Tensor) -> Tensor:
+        """(x − μ_c)ᵀ Σ_λ⁻¹ (x − μ_c), (T, C)."""
+        check_features(X, len(self.centre))
+        return self._distances(X.to(self.basis.dtype) - self.centre)[0]
+
+    def _distances(self, X: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Distances from centred rows to the class means, and the whitened rows and means they come from.
+
+        Outside the basis Σ_λ is λ tr(S_w)/d · I. Means of classes that came later have a part there, too.
+        """
+        scale = _precisions(self.variances, self.isotropic, self.shrinkage).sqrt()
+        x, means = X @ self.basis, self.means @ self.basis
+        if self.basis.shape[1] < len(self.centre):
+            rest = 1 / (self.shrinkage * self.isotropic) ** 0.5
+            x = torch.cat([x * scale, (X - x @ self.basis.T) * rest], 1)
+            means = torch.cat([means * scale, (self.means - means @ self.basis.T) * rest], 1)
+        else:
+            x, means = x * scale, means * scale
+        distances = x.square().sum(1)[:, None] - 2 * x @ means.T + means.square().sum(1)
+        return distances, x, means
+
+    def left_out(self, X: Tensor, y: Tensor, in_covariance: Tensor) -> Tensor:
+        """Untempered scores (n, C) at examples X (n, d) of classes y, each without itself.
+
+        The mean and count of its class are without it, and where `in_covariance` (n,) so is the covariance, by
+        the rank-one change of `_Scorer`. The own score of the only example of a class means nothing.
+        """
+        check_features(X, len(self.centre))
+        distances, x, means = self._distances(X.to(self.basis.dtype) - self.centre)
+        rows = torch.arange(len(X), device=X.device)
+        n = self.counts[y]
+        r = x - means[y]
+        left = (n - 1).clamp(min=1)
+        own = distances[rows, y]
+        # δᵀAr = xᵀAr − μ_cᵀAr; for the own class δ = r n/(n − 1)
+        cross = (x * r).sum(1)[:, None] - r @ means.T
+        cross[rows, y] = own * n / left
+        distances[rows, y] = own * (n / left).square()
+        a = (1 - self.shrinkage) / self.freedom * n / left * in_covariance
+        distances += (a / (1 - a * own))[:, None] * cross.square()
+        counts = self.counts.repeat(len(X), 1)
+        counts[rows, y] = left
+        return lda_scores(distances, counts, self.count_penalty).to(X.dtype)
+
+    def grown(self, X: Tensor, y: Tensor, n_classes: int) -> FittedLDA:
+        """Means and counts with the further examples; the covariance stays."""
+        counts = torch.cat([self.counts, self.counts.new_zeros(n_classes - len(self.counts))])
+        sums = self.means.new_zeros(n_classes, len(self.centre))
+        sums[: len(self.means)] = self.means * self.counts[:, None]
+        sums.index_add_(0, y, X.to(sums.dtype) - self.centre)
+        counts = counts.index_add(0, y, counts.new_ones(len(y)))
+        touched = torch.zeros(n_classes, dtype=torch.bool, device=y.device).index_fill_(0, y, True)
+        means = torch.cat([self.means, sums[len(self.means) :]])
+        means = torch.where(touched[:, None], sums / counts.clamp(min=1)[:, None], means)  # the others keep their bits
+        return replace(self, means=means, counts=counts)
+
+    def only(self, classes: Tensor) -> FittedLDA:
+        return replace(self, means=self.means[classes], counts=self.counts[classes])
 
 
 def _precisions(variances: Tensor, isotropic: float, shrinkage: float) -> Tensor:
     return 1 / ((1 - shrinkage) * variances + shrinkage * isotropic)
 
 
-def _scores(distances: Tensor, counts: Tensor, count_penalty: float) -> Tensor:
+def lda_scores(distances: Tensor, counts: Tensor, count_penalty: float) -> Tensor:
+    """Scores of distances (…, C) to class means that rest on `counts` (…, C) examples."""
     return (counts / (counts + 1) * distances + count_penalty * torch.log1p(1 / counts)).mul_(-0.5)
 
 
@@ -88,34 +145,24 @@ class _Scorer:
 
     def __init__(self, settings: LDA, examples: Examples) -> None:
         self.examples, self.grid, self.fallback = examples, settings.shrinkages, max(settings.shrinkages)
-        n, d = examples.X.shape
-        self.centre = examples.X.mean(0)
-        x = examples.X - self.centre
-        span = torch.linalg.qr(x.T).Q if d > n else None
-        x = x if span is None else x @ span
-        self.freedom = max(n - examples.n_classes, 1)  # ν
-        residuals = x - (examples.class_sums(x) / examples.counts[:, None])[examples.y]
-        variances, basis = torch.linalg.eigh(residuals.T @ residuals / self.freedom)
-        self.variances = variances.clamp(min=0)
-        self.isotropic = _trace(self.variances, x, d, scale=float(self.centre.square().sum())) / d
-        self.basis = basis if span is None else span @ basis
-        self.x = x @ basis
-        self.means = examples.class_sums(self.x) / examples.counts[:, None]
+        self.moments = _Moments.of(examples)
+        self.x, self.means = self.moments.x, self.moments.means
         self.r = self.x - self.means[examples.y]
         self._measure(settings.count_weight)
 
     def _measure(self, count_weight: float) -> None:
         """What depends on an example and λ only, for all λ at once: arrays (n, grid), and κD (grid)."""
         ex = self.examples
-        self.A = torch.stack([_precisions(self.variances, self.isotropic, value) for value in self.grid])
+        moments = self.moments
+        self.A = torch.stack([_precisions(moments.variances, moments.isotropic, value) for value in self.grid])
         left, gaps = self._own_class()
         self.xAx, self.xAr = self.x.square() @ self.A.T, (self.x * self.r) @ self.A.T
         n = ex.counts[ex.y][:, None]
-        a = (1 - ex.X.new_tensor(self.grid)) / self.freedom * n / (n - 1).clamp(min=1)
+        a = (1 - ex.X.new_tensor(self.grid)) / moments.freedom * n / (n - 1).clamp(min=1)
         self.downdate = a / (1 - a * (self.r.square() @ self.A.T))
         self.own = gaps.square() @ self.A.T + self.downdate * ((gaps * self.r) @ self.A.T).square()
         D = (left / (left + 1) * self.own.T)[:, ex.usable].mean(1)
-        D = D.nan_to_num(nan=float(len(self.centre)))  # no class has two examples: d, its expectation under the model
+        D = D.nan_to_num(nan=float(len(moments.centre)))  # no class has two examples: its expectation
         self.count_penalties = (count_weight * D).tolist()
 
     def _own_class(self) -> tuple[Tensor, Tensor]:
@@ -132,7 +179,7 @@ class _Scorer:
     def scores(self, grid: tuple[float, ...], rows: Tensor) -> Tensor:
         counts = self.examples.left_out_counts(rows).clamp_(min=1)
         at = [self.grid.index(value) for value in grid]
-        return torch.stack([_scores(self._distances(k, rows), counts, self.count_penalties[k]) for k in at])
+        return torch.stack([lda_scores(self._distances(k, rows), counts, self.count_penalties[k]) for k in at])
 
     def _distances(self, k: int, rows: Tensor) -> Tensor:
         """(len(rows), C) left-out distances with the k-th λ."""
@@ -154,15 +201,50 @@ class _Scorer:
         return dAd + self.downdate[rows, k, None] * dAr.square()
 
     def fitted(self, value: float, temperature: float) -> FittedLDA:
+        penalty = self.count_penalties[self.grid.index(value)]
+        return self.moments.fitted(self.examples, value, penalty, temperature)
+
+
+@dataclass(frozen=True, eq=False)
+class _Moments:
+    """The pooled within-class covariance in its eigenvectors, and examples and class means written in them."""
+
+    centre: Tensor
+    basis: Tensor
+    variances: Tensor
+    isotropic: float
+    freedom: int
+    x: Tensor  # (n, r)
+    means: Tensor  # (C, r)
+
+    @classmethod
+    def of(cls, examples: Examples) -> _Moments:
+        n, d = examples.X.shape
+        centre = examples.X.mean(0)
+        x = examples.X - centre
+        span = torch.linalg.qr(x.T).Q if d > n else None
+        x = x if span is None else x @ span
+        freedom = max(n - examples.n_classes, 1)
+        residuals = x - (examples.class_sums(x) / examples.counts[:, None])[examples.y]
+        variances, basis = torch.linalg.eigh(residuals.T @ residuals / freedom)
+        variances = variances.clamp(min=0)
+        isotropic = _trace(variances, x, d, scale=float(centre.square().sum())) / d
+        x = x @ basis
+        means = examples.class_sums(x) / examples.counts[:, None]
+        basis = basis if span is None else span @ basis
+        return cls(centre, basis, variances, isotropic, freedom, x, means)
+
+    def fitted(self, examples: Examples, shrinkage: float, count_penalty: float, temperature: float) -> FittedLDA:
         return FittedLDA(
             centre=self.centre,
             basis=self.basis,
             variances=self.variances,
             isotropic=self.isotropic,
+            freedom=self.freedom,
             means=self.means @ self.basis.T,
-            counts=self.examples.counts,
-            shrinkage=value,
-            count_penalty=self.count_penalties[self.grid.index(value)],
+            counts=examples.counts,
+            shrinkage=shrinkage,
+            count_penalty=count_penalty,
             temperature=temperature,
         )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -41,7 +41,7 @@ class Pool:
         left_out = examples.X.new_empty(len(examples), examples.n_classes, dtype=storage_dtype(examples))
         everyone = torch.arange(len(examples), device=left_out.device)
         for part in everyone.split(max(CHUNK_SIZE // examples.n_classes, 1)):
-            left_out[part] = _pooled(weights, [fit.left_out[part].to(dtype) for fit in fits]).to(left_out.dtype)
+            left_out[part] = pooled(weights, [fit.left_out[part].to(dtype) for fit in fits]).to(left_out.dtype)
         return Fit(FittedPool(tuple(fit.expert for fit in fits), weights), left_out, examples.usable)
 
 
@@ -51,10 +51,14 @@ class FittedPool(FittedExpert):
     weights: Tensor  # (K,)
 
     def log_probabilities(self, X: Tensor, raw: Any = None) -> Tensor:
-        return _pooled(self.weights, [expert.log_probabilities(X, raw) for expert in self.experts])
+        return pooled(self.weights, [expert.log_probabilities(X, raw) for expert in self.experts])
+
+    def grown(self, X: Tensor, y: Tensor, n_classes: int) -> FittedPool:
+        return replace(self, experts=tuple(expert.grown(X, y, n_classes) for expert in self.experts))
 
 
-def _pooled(weights: Tensor, logs: list[Tensor]) -> Tensor:
+def pooled(weights: Tensor, logs: list[Tensor]) -> Tensor:
+    """log-softmax(Σ_k w_k log p_k), (T, C)."""
     total = torch.zeros_like(logs[0])
     for weight, log in zip(weights.tolist(), logs, strict=True):
         total.add_(log, alpha=weight)

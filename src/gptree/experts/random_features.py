@@ -29,12 +29,15 @@ class RandomFeatures:
             raise ValueError(f"count must be at least 1; got {self.count}.")
 
     def fit(self, examples: Examples) -> Fit:
-        generator = torch.Generator().manual_seed(self.seed)
-        projection = torch.randn(examples.X.shape[1], self.count, generator=generator, dtype=torch.float64)
-        projection = projection.to(examples.X)
+        projection = self.projection(examples.X)
         features = _features(examples.X, projection, self.unit_length)
         inner = self.expert.fit(replace(examples, X=features))
         return inner._replace(expert=FittedRandomFeatures(inner.expert, projection, self.unit_length))
+
+    def projection(self, like: Tensor) -> Tensor:
+        """W (d, count) for features (n, d) such as `like`."""
+        generator = torch.Generator().manual_seed(self.seed)
+        return torch.randn(like.shape[1], self.count, generator=generator, dtype=torch.float64).to(like)
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,10 +46,18 @@ class FittedRandomFeatures(FittedExpert):
     projection: Tensor  # W (d, count)
     unit_length: bool
 
-    def log_probabilities(self, X: Tensor, raw: Any = None) -> Tensor:
+    def features(self, X: Tensor) -> Tensor:
         check_features(X, len(self.projection))
-        features = _features(X.to(self.projection.dtype), self.projection, self.unit_length)
-        return self.expert.log_probabilities(features, raw).to(X.dtype)
+        return _features(X.to(self.projection.dtype), self.projection, self.unit_length)
+
+    def log_probabilities(self, X: Tensor, raw: Any = None) -> Tensor:
+        return self.expert.log_probabilities(self.features(X), raw).to(X.dtype)
+
+    def grown(self, X: Tensor, y: Tensor, n_classes: int) -> FittedRandomFeatures:
+        return replace(self, expert=self.expert.grown(self.features(X), y, n_classes))
+
+    def only(self, classes: Tensor) -> FittedRandomFeatures:
+        return replace(self, expert=self.expert.only(classes))
 
 
 def _features(X: Tensor, projection: Tensor, unit_length: bool) -> Tensor:

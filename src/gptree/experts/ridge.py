@@ -13,7 +13,7 @@ from torch import Tensor
 from gptree.experts.examples import ALONE, Examples, check_features
 from gptree.experts.interface import Fit, FittedExpert
 from gptree.experts.sphere import DOUBLE_UP_TO, check_unit_length, chunks
-from gptree.experts.tempering import Jury, choose, fit_tempered
+from gptree.experts.tempering import Jury, choose, fill_own, fit_tempered
 
 
 @dataclass(frozen=True)
@@ -64,6 +64,13 @@ class KernelRidge:
             penalties = (choose(_KernelScorer(penalties, part, len(part)), part, Jury.of(part)).value,)
         return fit_tempered(_KernelScorer(penalties, examples, self.at_most), examples)
 
+    def fit_at(self, examples: Examples, penalty: float, temperature: float) -> Fit:
+        """Fit with a penalty and a temperature that were chosen elsewhere."""
+        scorer = _KernelScorer((penalty,), examples, self.at_most)
+        everyone = torch.arange(len(examples), device=examples.y.device)
+        scores = fill_own(scorer.scores((penalty,), everyone)[0], examples, everyone)
+        return Fit(scorer.fitted(penalty, temperature), (temperature * scores).log_softmax(1), examples.usable)
+
 
 def _check_penalties(penalties: tuple[float, ...]) -> None:
     if not penalties or not all(value > 0 for value in penalties):
@@ -96,9 +103,12 @@ class FittedKernelRidge(FittedExpert):
     penalty: float  # α
     temperature: float  # τ
 
-    def log_probabilities(self, X: Tensor, raw: Any = None) -> Tensor:
+    def scores(self, X: Tensor) -> Tensor:
         check_features(X, self.points.shape[1])
-        return (self.temperature * _predict(X, self.points, self.weights)).log_softmax(1)
+        return _predict(X, self.points, self.weights)
+
+    def log_probabilities(self, X: Tensor, raw: Any = None) -> Tensor:
+        return (self.temperature * self.scores(X)).log_softmax(1)
 
 
 def _predict(X: Tensor, points: Tensor, weights: Tensor) -> Tensor:

@@ -45,7 +45,19 @@ class InducingPoints(Settings):
         return spread_order(features, random, limit=self.points)
 
 
-LargeNodes = Representatives | InducingPoints
+@dataclass(frozen=True)
+class ThroughExemplars(Settings):
+    """Every node, large or small, sees its points through the exemplars of its classes, and through nothing else.
+
+    At most `inducing` exemplars and `points` points a node, evenly over its classes. Which rows are exemplars is
+    part of the data: they are what is kept when the other rows are dropped.
+    """
+
+    inducing: int = 1024
+    points: int = 4000
+
+
+LargeNodes = Representatives | InducingPoints | ThroughExemplars
 
 
 def as_large_nodes(value: str | int | LargeNodes | None, sparse: bool) -> LargeNodes | None:

@@ -24,6 +24,7 @@ from gptree.inference import (
     NodePredictor,
     NodeProblem,
     PredictAt,
+    ThroughExemplars,
     class_quota,
     fit_nodes,
     select,
@@ -139,6 +140,8 @@ class TrainingData:
     """Left-out class log-scores (n, C), or (1, C) if the same for all rows; None is a zero prior mean."""
     weights: Tensor | None = None
     """Likelihood weights (n,)."""
+    exemplars: np.ndarray | None = None
+    """Rows through which every node sees its points, for `ThroughExemplars` as the limit of large nodes."""
 
 
 def fit_forest(
@@ -169,17 +172,28 @@ def fit_forest(
 
 
 def node_problems(
-    trees: Sequence[ClassTree], data: TrainingData, large_nodes: LargeNodes | None, seed: int
+    trees: Sequence[ClassTree],
+    data: TrainingData,
+    large_nodes: LargeNodes | None,
+    seed: int,
+    fitted: Sequence[np.ndarray] | None = None,
+    n_fitted: int = 0,
 ) -> tuple[list[NodeProblem], tuple[Tensor, ...]]:
-    """The distinct binary problems of all trees, and which of them each node of each tree is."""
+    """The distinct binary problems of all trees, and which of them each node of each tree is.
+
+    `fitted` says for the nodes of each tree which node, of `n_fitted` that are fitted already, they are, or −1; the new
+    ones are numbered after those.
+    """
     hashes = label_hashes(data.labels)
     device = data.X.device
     class_rows = _class_rows(data, large_nodes, hashes, seed)
     counts = np.bincount(data.y, minlength=len(hashes))
+    is_exemplar = np.zeros(len(data.y), dtype=bool)
+    is_exemplar[() if data.exemplars is None else data.exemplars] = True
     known: dict[tuple[int, int], int] = {}
     problems: list[NodeProblem] = []
     node_of = []
-    for tree in trees:
+    for t, tree in enumerate(trees):
         rows = np.concatenate([class_rows[c] for c in tree.order])
         rank = np.concatenate([np.arange(len(class_rows[c])) for c in tree.order])  # place in the order of its class
         starts = np.concatenate([[0], np.cumsum(counts[tree.order])])
@@ -187,13 +201,16 @@ def node_problems(
         left_keys, right_keys = keys[tree.mid] - keys[tree.lo], keys[tree.hi] - keys[tree.mid]  # modulo 2⁶⁴
         numbers, fresh, chosen = [], [], []
         for v in range(tree.n_nodes):
+            if fitted is not None and fitted[t][v] >= 0:
+                numbers.append(int(fitted[t][v]))
+                continue
             lo, mid, hi = int(tree.lo[v]), int(tree.mid[v]), int(tree.hi[v])
             key = (int(left_keys[v]), int(right_keys[v]))
             if key not in known:
-                known[key] = len(problems) + len(fresh)
+                known[key] = n_fitted + len(problems) + len(fresh)
                 node_seed = int(np.random.SeedSequence([seed, *key]).generate_state(1, np.uint64)[0])
                 fresh.append(v)
-                chosen.append(_node_rows(rows, rank, starts, (lo, mid, hi), large_nodes, node_seed))
+                chosen.append(_node_rows(rows, rank, starts, (lo, mid, hi), large_nodes, node_seed, is_exemplar))
             numbers.append(known[key])
         means = training_log_odds(tree, data.scores, fresh, [picked for picked, *_ in chosen])
         for (picked, left, inducing, node_seed), mean in zip(chosen, means, strict=True):
@@ -217,12 +234,16 @@ def _class_rows(data: TrainingData, large_nodes: LargeNodes | None, hashes: np.n
     order = np.argsort(data.y, kind="stable")
     counts = np.bincount(data.y, minlength=len(hashes))
     rows = np.split(order, np.cumsum(counts)[:-1])
-    if large_nodes is None or len(data.y) <= large_nodes.points:
+    through_exemplars = isinstance(large_nodes, ThroughExemplars)
+    if large_nodes is None or (len(data.y) <= large_nodes.points and not through_exemplars):
         return rows
+    random = [node_generator(seed, node_key(hashes[c : c + 1])) for c in range(len(rows))]
+    if through_exemplars:  # exemplars first, the others at random
+        shuffled = [r.permutation(each) for r, each in zip(random, rows, strict=True)]
+        first = [np.isin(each, data.exemplars) for each in shuffled]
+        return [each[np.argsort(~kept, kind="stable")] for each, kept in zip(shuffled, first, strict=True)]
     features = data.X.cpu().numpy()
-    return [
-        r[large_nodes.order(features[r], node_generator(seed, node_key(hashes[c : c + 1])))] for c, r in enumerate(rows)
-    ]
+    return [each[large_nodes.order(features[each], r)] for r, each in zip(random, rows, strict=True)]
 
 
 def _node_rows(
@@ -232,6 +253,7 @@ def _node_rows(
     node: tuple[int, int, int],
     large_nodes: LargeNodes | None,
     seed: int,
+    is_exemplar: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None, int]:
     """Rows of a node, which go left, its inducing rows if it is sparse, and its seed.
 
@@ -240,18 +262,30 @@ def _node_rows(
     lo, mid, hi = node
     begin, cut, end = int(starts[lo]), int(starts[mid]), int(starts[hi])
     inside = begin + np.argsort(rows[begin:end])
+
+    def some(inside: np.ndarray, counts: np.ndarray, limit: int) -> np.ndarray:
+        """At most `limit` of the places `inside`, the same number from each class where that is possible."""
+        if len(inside) <= limit:
+            return inside
+        quota = class_quota(counts, limit)
+        if quota > 0:
+            return inside[rank[inside] < quota]
+        # more classes than points: one row each of an even choice of classes, some from either side
+        random = np.random.default_rng(seed)
+        on_left = min(max(1, round(limit * (mid - lo) / (hi - lo))), limit - 1, mid - lo)
+        sides = ((starts[lo:mid], on_left), (starts[mid:hi], min(limit - on_left, hi - mid)))
+        taken = np.concatenate([random.choice(each, size, replace=False) for each, size in sides])
+        return taken[np.argsort(rows[taken])]
+
+    counts = np.diff(starts[lo : hi + 1])
+    if isinstance(large_nodes, ThroughExemplars):  # they come first among the rows of their class
+        exemplars = inside[is_exemplar[rows[inside]]]
+        per_class = np.add.reduceat(is_exemplar[rows[begin:end]].astype(int), starts[lo:hi] - begin)
+        seen = some(inside, counts, large_nodes.points)
+        return rows[seen], seen < cut, rows[some(exemplars, per_class, large_nodes.inducing)], seed
     if large_nodes is None or end - begin <= large_nodes.points:
         return rows[inside], inside < cut, None, seed
-    quota = class_quota(np.diff(starts[lo : hi + 1]), large_nodes.points)
-    if quota > 0:
-        taken = inside[rank[inside] < quota]
-    else:  # more classes than points: one row each of an even choice of classes, some from either side
-        random = np.random.default_rng(seed)
-        share = (mid - lo) / (hi - lo)
-        on_left = min(max(1, round(large_nodes.points * share)), large_nodes.points - 1, mid - lo)
-        sides = ((starts[lo:mid], on_left), (starts[mid:hi], min(large_nodes.points - on_left, hi - mid)))
-        taken = np.concatenate([random.choice(first, size, replace=False) for first, size in sides])
-        taken = taken[np.argsort(rows[taken])]
+    taken = some(inside, counts, large_nodes.points)
     if isinstance(large_nodes, InducingPoints):
         return rows[inside], inside < cut, rows[taken], seed
     return rows[taken], taken < cut, None, seed

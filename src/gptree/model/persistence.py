@@ -35,7 +35,7 @@ from gptree.model.forest import ForestModel
 from gptree.tree import ClassTree
 
 FORMAT = "gptree"
-VERSION = 1
+VERSION = 2
 DOCUMENT = "model.json"
 _OWN_FILES = re.compile(r"arrays-\w+\.safetensors|\.(arrays|model\.json)-\d+\.tmp")  # beside the document
 
@@ -126,7 +126,8 @@ def read_folder(folder: str | Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     if _digest(arrays) != document.get("sha256"):
         raise StorageError(f"{arrays} is damaged: its checksum differs from the one in {DOCUMENT}.")
     try:
-        tensors = load_file(arrays)
+        # copied, so that they start where fresh arrays do: products may differ in the last bit by alignment
+        tensors = {name: value.clone() for name, value in load_file(arrays).items()}
         return document, tensors | {name: tensors[other] for name, other in document["aliases"].items()}
     except (SafetensorError, KeyError) as error:
         raise StorageError(f"{folder} is damaged: {error}.") from None

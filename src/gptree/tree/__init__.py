@@ -12,7 +12,7 @@ from gptree.tree.builders import (
     unit_length,
 )
 from gptree.tree.drawing import to_dot, to_newick, to_text
-from gptree.tree.growth import join, permute, remove, replace_leaf
+from gptree.tree.growth import join, permute, remove, replace_leaf, surviving
 from gptree.tree.keys import label_hashes, node_generator, node_key
 from gptree.tree.picture import plot_tree
 from gptree.tree.probabilities import class_log_probabilities
@@ -37,6 +37,7 @@ __all__ = [
     "plot_tree",
     "remove",
     "replace_leaf",
+    "surviving",
     "to_dot",
     "to_newick",
     "to_text",

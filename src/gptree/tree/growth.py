@@ -33,6 +33,11 @@ def remove(tree: ClassTree, classes: Iterable[int]) -> ClassTree:
 
     A node that loses one side vanishes, and the other side takes its place.
     """
+    return surviving(tree, classes)[0]
+
+
+def surviving(tree: ClassTree, classes: Iterable[int]) -> tuple[ClassTree, np.ndarray]:
+    """The tree without some classes, as `remove` gives it, and which nodes of the old tree its nodes are."""
     kept = np.ones(tree.n_classes, dtype=bool)
     for c in classes:
         if not 0 <= c < tree.n_classes:
@@ -45,7 +50,8 @@ def remove(tree: ClassTree, classes: Iterable[int]) -> ClassTree:
     new_position = np.concatenate(([0], np.cumsum(in_leaf_order)))  # kept leaves left of each position
     lo, mid, hi = new_position[tree.lo], new_position[tree.mid], new_position[tree.hi]
     stays = (lo < mid) & (mid < hi)
-    return ClassTree(new_class[tree.order[in_leaf_order]], lo[stays], mid[stays], hi[stays])
+    pruned = ClassTree(new_class[tree.order[in_leaf_order]], lo[stays], mid[stays], hi[stays])
+    return pruned, np.flatnonzero(stays)
 
 
 def replace_leaf(tree: ClassTree, class_index: int, subtree: ClassTree) -> ClassTree:

@@ -1,0 +1,147 @@
+"""The base session of a model that will grow: what is fitted, and what is kept of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from gpytorch.kernels import Kernel
+from torch import Tensor
+
+from gptree.experts import (
+    ALONE,
+    LDA,
+    Examples,
+    ExemplarDensity,
+    FittedExpert,
+    FittedSingle,
+    Pool,
+    RandomFeatures,
+    Ridge,
+)
+from gptree.incremental.episodes import RANDOM_LDA, learn_newcomers
+from gptree.incremental.growth import Growth
+from gptree.incremental.memory import Exemplars, select_exemplars
+from gptree.incremental.session import Base
+from gptree.inference import CoordinateAscent, Grams, Inference, NodePredictor, ThroughExemplars
+from gptree.model import ForestModel, TrainingData, fit_forest
+from gptree.tree import ClassTree, label_hashes
+
+#: Many examples a class and one covariance: less shrinkage is needed than with few.
+BASE_LDA = LDA(shrinkages=(0.02, 0.05, 0.1, 0.2, 0.5, 0.9))
+BASE_RIDGE = RandomFeatures(Ridge(penalties=(10.0, 30.0, 100.0, 300.0, 1e3, 3e3, 1e4)), count=2_000, unit_length=False)
+
+
+def fit_base(
+    X: Tensor,
+    y: np.ndarray,
+    labels: Sequence[Any],
+    trees: Sequence[ClassTree],
+    kernel: Kernel,
+    inference: Inference,
+    growth: Growth,
+    *,
+    with_experts: bool,
+    on_sphere: Callable[[Tensor], Tensor],
+    memory_budget: int,
+    n_jobs: int | None,
+    seed: int,
+    progress: Callable[[int], None] | None,
+) -> tuple[Base, np.ndarray]:
+    """Fit the base classes, learn what newcomers will need, and keep the exemplars alone; also their rows in X.
+
+    Nodes see all examples, through the exemplars of their classes as inducing points. Gibbs sampling has no such form:
+    the base is then fitted by coordinate ascent, as in the paper, and sampling is for the classes that arrive later.
+    """
+    hashes = label_hashes(labels)
+    sphere = on_sphere(X)
+    exemplars = select_exemplars(sphere.cpu().numpy(), y, growth.representatives, growth.selection, hashes, seed)
+    codes = torch.as_tensor(y, device=X.device)
+    expert, left_out, newcomers = None, None, None
+    if with_experts:
+        expert, left_out = _base_experts(sphere, codes, len(labels), exemplars)
+        newcomers = learn_newcomers(sphere, codes, exemplars, hashes, growth, seed)
+    data = TrainingData(X, y, labels, left_out, exemplars=exemplars.rows)
+    model = fit_forest(
+        trees,
+        data,
+        kernel,
+        inference if isinstance(inference, CoordinateAscent) else CoordinateAscent(),
+        large_nodes=ThroughExemplars(),
+        memory_budget=memory_budget,
+        n_jobs=n_jobs,
+        seed=seed,
+        progress=progress,
+    )
+    rows = torch.as_tensor(exemplars.rows, device=X.device)
+    base = Base(
+        keys=tuple(labels),
+        model=_on_rows(model, rows),
+        expert=expert,
+        y=codes[rows],
+        stands_for=torch.as_tensor(exemplars.weights).to(X),
+        exemplars=torch.arange(len(rows), device=X.device),
+        exemplar_weights=torch.as_tensor(exemplars.weights).to(X),
+        left_out=None if left_out is None else left_out[rows].to(X.dtype),
+        newcomers=newcomers,
+    )
+    return base, exemplars.rows
+
+
+def base_of(
+    model: ForestModel,
+    expert: FittedExpert | None,
+    left_out: Tensor | None,
+    y: np.ndarray,
+    labels: Sequence[Any],
+    growth: Growth,
+    seed: int,
+    on_sphere: Callable[[Tensor], Tensor],
+) -> Base:
+    """A model that was fitted without growth, with all its examples, as the base of one that grows."""
+    X = model.predictor.grams.X
+    sphere, hashes = on_sphere(X), label_hashes(labels)
+    exemplars = select_exemplars(sphere.cpu().numpy(), y, growth.representatives, growth.selection, hashes, seed)
+    if expert is not None and left_out is None:
+        left_out = expert.log_probabilities(sphere)
+    return Base(
+        keys=tuple(labels),
+        model=model,
+        expert=expert,
+        y=torch.as_tensor(y, device=X.device),
+        stands_for=torch.ones_like(X[:, 0]),
+        exemplars=torch.as_tensor(exemplars.rows, device=X.device),
+        exemplar_weights=torch.as_tensor(exemplars.weights).to(X),
+        left_out=left_out,
+        newcomers=None,
+    )
+
+
+def with_newcomers(base: Base, growth: Growth, seed: int, on_sphere: Callable[[Tensor], Tensor]) -> Base:
+    """The base of a model that still has all its examples, after rehearsing with them for classes to come."""
+    exemplars = Exemplars(base.exemplars.cpu().numpy(), base.exemplar_weights.cpu().numpy())
+    newcomers = learn_newcomers(on_sphere(base.X), base.y, exemplars, label_hashes(base.keys), growth, seed)
+    return replace(base, newcomers=newcomers)
+
+
+def _base_experts(X: Tensor, y: Tensor, n_classes: int, exemplars: Exemplars) -> tuple[FittedExpert, Tensor]:
+    """Experts for many examples a class, and left-out log-probabilities by single examples."""
+    if n_classes == 1:
+        return FittedSingle(), X.new_zeros(len(X), 1)
+    rows, weights = (torch.as_tensor(values, device=X.device) for values in exemplars)
+    pool = Pool((BASE_LDA, replace(RANDOM_LDA, expert=BASE_LDA), BASE_RIDGE, ExemplarDensity(rows, weights)))
+    fit = pool.fit(Examples.of(X, y, n_classes, folds=torch.full_like(y, ALONE)))
+    return fit.expert, fit.left_out
+
+
+def _on_rows(model: ForestModel, rows: Tensor) -> ForestModel:
+    """A model whose posteriors need these rows of its features only, over them only."""
+    grams, posteriors = model.predictor.grams, model.predictor.posteriors
+    place = torch.full((len(grams.X),), -1, device=rows.device)
+    place[rows] = torch.arange(len(rows), device=rows.device)
+    fewer = Grams(grams.kernel, grams.X[rows].clone(), model.memory_budget // 4)
+    moved = [replace(p, rows=place[p.rows]) for p in posteriors]
+    return replace(model, predictor=NodePredictor(fewer, moved, model.memory_budget))

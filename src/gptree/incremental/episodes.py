@@ -1,0 +1,292 @@
+"""Learning, from base classes alone, how newcomers are told from old classes and from one another.
+
+An episode takes some of the base classes for novel ones: they keep as many examples as a novel class comes with, the
+others most of theirs, and held-out examples of both are queries. Every setting of the experts for newcomers is chosen
+by the log-likelihood of the queries of all episodes, in the base session; nothing is tuned later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from scipy.optimize import minimize
+from torch import Tensor
+from torch.nn.functional import softplus
+
+from gptree.experts import (
+    LDA,
+    Examples,
+    FittedExpert,
+    FittedKernelDensity,
+    FittedLDA,
+    FittedRandomFeatures,
+    KernelDensity,
+    KernelRidge,
+    Newcomers,
+    RandomFeatures,
+    best_temperature,
+    exemplar_density,
+    lda_scores,
+    root_log_odds,
+    temperature_centre,
+)
+from gptree.incremental.growth import Growth
+from gptree.incremental.memory import Exemplars, select_exemplars
+
+#: Shares of the base classes that become novel, one episode each.
+NOVEL_SHARES = (0.1, 0.2, 0.35, 0.5)
+#: Queries of a class, at most; base classes keep at least four fifths of their examples.
+MAX_QUERIES = 12
+KEPT_SHARE = 0.8
+#: Queries × classes of an episode, at most, unless that leaves fewer than the second number of queries.
+MAX_SCORES = 2**19
+MIN_QUERIES = 1_000
+
+SHRINKAGES = (0.05, 0.2, 0.5, 0.7, 0.9, 1.0)
+COUNT_WEIGHTS = (0.0, 0.15, 0.5, 1.0)
+RANDOM_LDA = RandomFeatures(LDA(), count=1_000)
+#: Pulls pool weights to 1/4, as in `Pool`.
+RIDGE = 1e-2
+
+
+@dataclass(frozen=True, eq=False)
+class Episode:
+    """Base classes are numbered 0 … B − 1 here, those taken for novel B … C − 1."""
+
+    base: Examples
+    exemplars: Exemplars
+    shots: Tensor
+    shot_labels: Tensor
+    queries: Tensor
+    labels: Tensor
+    n_classes: int
+
+    @property
+    def n_base(self) -> int:
+        return self.base.n_classes
+
+
+def learn_newcomers(
+    X: Tensor, y: Tensor, exemplars: Exemplars, hashes: np.ndarray, growth: Growth, seed: int
+) -> Newcomers:
+    """Rehearse on base examples X (n, d) of unit length with class numbers y (n,)."""
+    examples = Examples.of(X, y, len(hashes))
+    rows = torch.as_tensor(exemplars.rows, device=X.device)
+    weights = torch.as_tensor(exemplars.weights, device=X.device)
+    projection = RANDOM_LDA.projection(X)
+    random = FittedRandomFeatures(FittedLDA.of(examples), projection, RANDOM_LDA.unit_length)
+    lda = FittedLDA.of(examples)
+    random_lda = replace(random, expert=FittedLDA.of(replace(examples, X=random.features(X))))
+    density = exemplar_density(X[rows], y[rows], weights, len(hashes))
+
+    episodes = [make_episode(X, y, hashes, share, growth, [seed, k]) for k, share in enumerate(NOVEL_SHARES)]
+    episodes = [episode for episode in episodes if episode is not None]
+    choices = [
+        _choose_lda(episodes, lda, lambda x: x),
+        _choose_lda(episodes, random_lda.expert, random.features),
+        _choose_density(episodes, density),
+        _choose_ridge(episodes, X[rows]),
+    ]
+    logs = [torch.stack([choice.logs[e] for choice in choices]) for e in range(len(episodes))]
+    root_weights, bias = _root_pool(logs, episodes, X)
+    return Newcomers(
+        lda=choices[0].apply(lda),
+        random_lda=replace(random_lda, expert=choices[1].apply(random_lda.expert)),
+        density=choices[2].apply(density),
+        ridge_penalty=choices[3].settings["penalty"],
+        ridge_temperature=choices[3].settings["temperature"],
+        root_weights=root_weights,
+        bias=bias,
+        novel_weights=_novel_pool(logs, episodes, X),
+    )
+
+
+def make_episode(
+    X: Tensor, y: Tensor, hashes: np.ndarray, share: float, growth: Growth, seed: list[int]
+) -> Episode | None:
+    """One episode, or None if there is only one class."""
+    C = len(hashes)
+    if C < 2:
+        return None
+    random = np.random.default_rng(seed)
+    n_novel = min(max(1, round(share * C)), C - 1)
+    order = random.permutation(C)
+    order = np.concatenate([np.sort(order[n_novel:]), np.sort(order[:n_novel])])
+    n_base = C - n_novel
+    codes = y.cpu().numpy()
+    by_class = np.split(np.argsort(codes, kind="stable"), np.cumsum(np.bincount(codes, minlength=C))[:-1])
+    kept, shots, queries = [], [], []
+    for place, c in enumerate(order):
+        rows = random.permutation(by_class[c])
+        n = len(rows)
+        if place < n_base:
+            keep = max(int(KEPT_SHARE * n), n - MAX_QUERIES, 1)
+            kept.append(rows[:keep])
+        else:
+            keep = min(growth.shots, max(n - 1, 1))
+            shots.append(rows[:keep])
+        queries.append(rows[keep : keep + MAX_QUERIES])
+    place = np.argsort(order)
+    asked = np.concatenate(queries)
+    asked = np.sort(random.permutation(asked)[: max(MAX_SCORES // C, MIN_QUERIES)])
+
+    def taken(rows: np.ndarray) -> tuple[Tensor, Tensor]:
+        at = torch.as_tensor(rows, device=X.device)
+        return X[at], torch.as_tensor(place[codes[rows]], device=X.device)
+
+    base = Examples.of(*taken(np.concatenate(kept)), n_base)
+    exemplars = select_exemplars(
+        base.X.cpu().numpy(),
+        base.y.cpu().numpy(),
+        growth.representatives,
+        growth.selection,
+        hashes[order[:n_base]],
+        seed[0],
+    )
+    return Episode(base, exemplars, *taken(np.concatenate(shots)), *taken(asked), C)
+
+
+# ------------------------------------------------------------------------------------------------- settings of experts
+
+
+@dataclass(frozen=True)
+class _Choice:
+    settings: dict[str, float]
+    logs: list[Tensor]
+    """For each episode, log-probabilities of its queries (Q, C)."""
+
+    def apply(self, fitted: Any) -> Any:
+        return replace(fitted, **self.settings)
+
+
+def _best(
+    candidates: list[tuple[dict[str, float], list[Tensor]]], episodes: list[Episode], probe: Callable[[], Tensor]
+) -> _Choice:
+    """Of settings and the scores they give the queries, those with the least NLL, and the temperature.
+
+    Where there is no query the last candidate is taken, the smoothest, with the temperature that the spread of the
+    scores of `probe` suggests.
+    """
+    labels = torch.cat([e.labels for e in episodes]) if episodes else torch.zeros(0)
+    if len(labels) == 0:
+        settings, scores = candidates[-1]
+        temperature = temperature_centre(probe(), spread=2.0)
+    else:
+        found = []
+        for settings, scores in candidates:
+            together = torch.cat(scores)
+            found.append((*best_temperature(together, labels, temperature_centre(together, 2.0)), settings, scores))
+        temperature, _, settings, scores = min(found, key=lambda item: item[1])
+    logs = [(temperature * each).log_softmax(1) for each in scores]
+    return _Choice({**settings, "temperature": temperature}, logs)
+
+
+def _choose_lda(episodes: list[Episode], whole: FittedExpert, features: Callable[[Tensor], Tensor]) -> _Choice:
+    """λ, the weight of the count term and the temperature.
+
+    D, the mean of n/(n+1)·(distance) over queries of base classes and their own class, is averaged over the episodes.
+    """
+    assert isinstance(whole, FittedLDA)
+    fitted, queries = [], []
+    for e in episodes:
+        base = FittedLDA.of(replace(e.base, X=features(e.base.X)))
+        fitted.append(base.grown(features(e.shots), e.shot_labels, e.n_classes))
+        queries.append(features(e.queries))
+    candidates = []
+    for shrinkage in SHRINKAGES:
+        distances = [replace(f, shrinkage=shrinkage).distances(q) for f, q in zip(fitted, queries, strict=True)]
+        spread = []
+        for e, f, d in zip(episodes, fitted, distances, strict=True):
+            old = e.labels < e.n_base
+            n = f.counts[e.labels[old]]
+            spread.append((n / (n + 1) * d[old, e.labels[old]]).mean())
+        D = float(torch.stack(spread).nanmean().nan_to_num(len(whole.centre))) if spread else len(whole.centre)
+        for weight in COUNT_WEIGHTS:
+            scores = [lda_scores(d, f.counts, weight * D) for d, f in zip(distances, fitted, strict=True)]
+            candidates.append(({"shrinkage": shrinkage, "count_penalty": weight * D}, scores))
+    return _best(candidates, episodes, lambda: lda_scores(whole.distances(whole.means + whole.centre), whole.counts, 0))
+
+
+def _choose_density(episodes: list[Episode], whole: FittedKernelDensity) -> _Choice:
+    grid = KernelDensity().sharpnesses[::-1]
+    by_episode = []
+    for e in episodes:
+        rows = torch.as_tensor(e.exemplars.rows, device=e.queries.device)
+        weights = torch.as_tensor(e.exemplars.weights, device=e.queries.device)
+        density = exemplar_density(e.base.X[rows], e.base.y[rows], weights, e.n_base)
+        by_episode.append(density.grown(e.shots, e.shot_labels, e.n_classes).scores(e.queries, grid))
+    candidates = [({"sharpness": beta}, [scores[k] for scores in by_episode]) for k, beta in enumerate(grid)]
+    return _best(candidates, episodes, lambda: whole.scores(whole.points, (grid[-1],))[0])
+
+
+def _choose_ridge(episodes: list[Episode], exemplars: Tensor) -> _Choice:
+    points = []
+    for e in episodes:
+        rows = torch.as_tensor(e.exemplars.rows, device=e.queries.device)
+        labels = torch.cat([e.base.y[rows], e.shot_labels])
+        points.append(Examples.of(torch.cat([e.base.X[rows], e.shots]), labels, e.n_classes))
+    candidates = []
+    for penalty in KernelRidge().penalties:
+        scores = []
+        for e, memory in zip(episodes, points, strict=True):
+            fitted: Any = KernelRidge().fit_at(memory, penalty, 1.0).expert
+            scores.append(fitted.scores(e.queries))
+        candidates.append(({"penalty": penalty}, scores))
+    return _best(candidates, episodes, lambda: (exemplars @ exemplars.T).sub(1).exp())
+
+
+# -------------------------------------------------------------------------------------------------------------- pools
+
+
+def _root_pool(logs: list[Tensor], episodes: list[Episode], like: Tensor) -> tuple[Tensor, float]:
+    """Weights and bias of the decision between novel and base classes, by its log-likelihood over all queries."""
+
+    def loss(parameters: Tensor) -> Tensor:
+        losses = []
+        for log, e in zip(logs, episodes, strict=True):
+            odds = root_log_odds(log, parameters[:-1], e.n_base) + parameters[-1]
+            losses.append(softplus(torch.where(e.labels >= e.n_base, -odds, odds)))
+        return torch.cat(losses).mean()
+
+    found = _minimised(loss, 4, 1, like, empty=sum(len(e.labels) for e in episodes) == 0)
+    return found[:-1], float(found[-1])
+
+
+def _novel_pool(logs: list[Tensor], episodes: list[Episode], like: Tensor) -> Tensor:
+    """Weights of the decision among novel classes, by its log-likelihood over their queries."""
+    parts = []
+    for log, e in zip(logs, episodes, strict=True):
+        asked = (e.labels >= e.n_base).nonzero()[:, 0]
+        parts.append((log[:, asked, e.n_base :], e.labels[asked] - e.n_base))
+
+    def loss(weights: Tensor) -> Tensor:
+        losses = []
+        for log, labels in parts:
+            pool = torch.einsum("k,ktc->tc", weights, log).log_softmax(1)
+            losses.append(-pool.gather(1, labels[:, None])[:, 0])
+        return torch.cat(losses).mean()
+
+    return _minimised(loss, 4, 0, like, empty=sum(len(labels) for _, labels in parts) == 0)
+
+
+def _minimised(loss: Callable[[Tensor], Tensor], weights: int, free: int, like: Tensor, empty: bool) -> Tensor:
+    """Weights ≥ 0 and further free parameters that minimise a loss, the weights drawn to one over their number."""
+    start = np.concatenate([np.full(weights, 1 / weights), np.zeros(free)])
+    if empty:
+        return torch.as_tensor(start).to(like)
+
+    def objective(values: np.ndarray) -> tuple[float, np.ndarray]:
+        with torch.enable_grad():
+            parameters = torch.as_tensor(values).to(like).requires_grad_()
+            value = loss(parameters) + RIDGE * (parameters[:weights] - 1 / weights).square().sum()
+            value.backward()
+        assert parameters.grad is not None
+        return float(value.detach()), parameters.grad.double().cpu().numpy()
+
+    bounds = [(0, None)] * weights + [(None, None)] * free
+    found: Any = minimize(objective, start, jac=True, method="L-BFGS-B", bounds=bounds)
+    return torch.as_tensor(found.x).to(like)

@@ -1,0 +1,227 @@
+"""What happened to a model, and what it therefore holds.
+
+A journal is a sequence of entries; `contents` reads it from the start and says which classes there are, with which
+examples. A grown model is a function of the base session and of these contents alone: a class that was added and
+removed again leaves no trace, and taking an entry back is reading the journal without it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+Kind = Literal["fit", "add_classes", "add_examples", "remove_classes", "rename_class", "merge_classes"]
+
+
+@dataclass(frozen=True, eq=False)
+class Entry:
+    """One operation: the labels it was about, and how many examples of each it brought."""
+
+    kind: Kind
+    labels: tuple[Any, ...]
+    counts: tuple[int, ...] = ()
+    time: str = ""
+    """When, ISO 8601 in UTC."""
+    note: str = ""
+    features: Tensor | None = None
+    """(k, d) mapped features it brought, label after label."""
+    rows: tuple[int, ...] = ()
+    """(k,) where they stood in what was given."""
+
+    def examples(self, label: Any) -> Tensor:
+        """The features of one label."""
+        assert self.features is not None
+        at = self.labels.index(label)
+        return self.features[sum(self.counts[:at]) : sum(self.counts[: at + 1])]
+
+    @property
+    def y(self) -> list[Any]:
+        return [label for label, count in zip(self.labels, self.counts, strict=True) for _ in range(count)]
+
+
+def now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+@dataclass(frozen=True, eq=False)
+class NovelClass:
+    label: Any
+    key: Any
+    """Keys of the random choices about the class: its first label, whatever it is called now."""
+    session: int
+    features: Tensor
+    """(n, d), in the order of arrival."""
+    origins: tuple[tuple[int, int], ...]
+    """For every row: the number of the journal's entry that brought it, and where it stood in what was given."""
+    first: int
+    """Rows that came with the class itself: the tree is built from them, and later examples do not move it."""
+
+
+@dataclass(frozen=True, eq=False)
+class BaseClass:
+    label: Any
+    number: int
+    """Of the base session."""
+    extra: Tensor
+    """(n, d) examples that came later."""
+    origins: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Contents:
+    """The classes of a model: base classes, then novel ones, each in the order of arrival."""
+
+    base: tuple[BaseClass, ...]
+    novel: tuple[NovelClass, ...]
+    base_keys: tuple[Any, ...]
+
+    @property
+    def labels(self) -> list[Any]:
+        return [c.label for c in (*self.base, *self.novel)]
+
+    @property
+    def sessions(self) -> list[list[int]]:
+        """Places, among the novel classes, of those that each session added and that are still there."""
+        numbers = sorted({c.session for c in self.novel})
+        return [[i for i, c in enumerate(self.novel) if c.session == number] for number in numbers]
+
+
+def contents(base_labels: Sequence[Any], journal: Sequence[Entry], width: int, like: Tensor) -> Contents:
+    """What a model holds after a journal; a ValueError says which operation cannot be done and why."""
+    nothing = like.new_zeros(0, width)
+    base = tuple(BaseClass(label, number, nothing, ()) for number, label in enumerate(base_labels))
+    state = Contents(base, (), tuple(base_labels))
+    for number, entry in enumerate(journal):
+        state = _OPERATIONS[entry.kind](state, entry, number)
+    return state
+
+
+def _fit(state: Contents, entry: Entry, number: int) -> Contents:
+    return state
+
+
+def _add_classes(state: Contents, entry: Entry, number: int) -> Contents:
+    known = [label for label in entry.labels if label in state.labels]
+    if known:
+        raise ValueError(
+            f"{_named(known)} already known: add_classes takes new labels only. Give further examples of known classes "
+            "to add_examples, or remove_classes first."
+        )
+    added = []
+    keys = [c.key for c in state.novel] + list(state.base_keys)
+    for label in entry.labels:
+        key, times = label, 1
+        while key in keys:  # a class that was renamed, or a base class that was removed, had this label first
+            times += 1
+            key = f"{label}\x00{times}"
+        features = entry.examples(label)
+        added.append(NovelClass(label, key, number, features, _origins(entry, label, number), len(features)))
+    return replace(state, novel=(*state.novel, *added))
+
+
+def _add_examples(state: Contents, entry: Entry, number: int) -> Contents:
+    _check_known(state, entry.labels, "add_examples takes labels of known classes; teach new ones with add_classes")
+
+    def more(c: Any) -> Any:
+        if c.label not in entry.labels:
+            return c
+        origins = c.origins + _origins(entry, c.label, number)
+        if isinstance(c, BaseClass):
+            return replace(c, extra=torch.cat([c.extra, entry.examples(c.label)]), origins=origins)
+        return replace(c, features=torch.cat([c.features, entry.examples(c.label)]), origins=origins)
+
+    return replace(state, base=tuple(map(more, state.base)), novel=tuple(map(more, state.novel)))
+
+
+def _remove_classes(state: Contents, entry: Entry, number: int) -> Contents:
+    _check_known(state, entry.labels, "only known classes can be removed")
+    base = tuple(c for c in state.base if c.label not in entry.labels)
+    if not base:
+        raise ValueError("at least one class of the base session has to stay: fit a new model instead.")
+    return replace(state, base=base, novel=tuple(c for c in state.novel if c.label not in entry.labels))
+
+
+def _rename_class(state: Contents, entry: Entry, number: int) -> Contents:
+    old, new = entry.labels
+    _check_known(state, [old], "only a known class can be renamed")
+    if new in state.labels:
+        raise ValueError(f"the label {new!r} is taken; merge_classes makes one class of two.")
+    return _relabelled(state, old, new)
+
+
+def _merge_classes(state: Contents, entry: Entry, number: int) -> Contents:
+    *labels, into = entry.labels
+    _check_known(state, labels, "only known classes can be merged")
+    if len(set(labels)) < 2:
+        raise ValueError("merge_classes needs at least two different classes.")
+    if into in state.labels and into not in labels:
+        raise ValueError(f"{into!r} is another class: name it among the classes to merge, or choose a new label.")
+    base = [c for c in state.base if c.label in labels]
+    novel = [c for c in state.novel if c.label in labels]
+    if len(base) > 1:
+        raise ValueError(
+            f"{_named([c.label for c in base])} of the base session, whose nodes are not fitted again: at most one "
+            "base class can take part in a merge. Fit a new model with the labels merged."
+        )
+    if base:  # the base class takes in the examples of the novel ones
+        host = base[0]
+        extra = torch.cat([host.extra, *(c.features for c in novel)])
+        merged = replace(host, extra=extra, origins=sum((c.origins for c in novel), host.origins))
+        state = replace(
+            state,
+            base=tuple(merged if c is host else c for c in state.base),
+            novel=tuple(c for c in state.novel if c not in novel),
+        )
+        return _relabelled(state, host.label, into)
+    host = next((c for c in novel if c.label == into), novel[0])
+    guests = [c for c in novel if c is not host]
+    heads = [c.features[: c.first] for c in (host, *guests)]
+    tails = [c.features[c.first :] for c in (host, *guests)]
+    origins = [c.origins[: c.first] for c in (host, *guests)] + [c.origins[c.first :] for c in (host, *guests)]
+    merged = replace(
+        host,
+        features=torch.cat([*heads, *tails]),
+        origins=sum(origins, ()),
+        first=sum(len(head) for head in heads),
+    )
+    kept = (merged if c is host else c for c in state.novel if c not in guests)
+    return _relabelled(replace(state, novel=tuple(kept)), host.label, into)
+
+
+_OPERATIONS = {
+    "fit": _fit,
+    "add_classes": _add_classes,
+    "add_examples": _add_examples,
+    "remove_classes": _remove_classes,
+    "rename_class": _rename_class,
+    "merge_classes": _merge_classes,
+}
+
+
+def _relabelled(state: Contents, old: Any, new: Any) -> Contents:
+    def renamed(c: Any) -> Any:
+        return replace(c, label=new) if c.label == old else c
+
+    return replace(state, base=tuple(map(renamed, state.base)), novel=tuple(map(renamed, state.novel)))
+
+
+def _origins(entry: Entry, label: Any, number: int) -> tuple[tuple[int, int], ...]:
+    at = entry.labels.index(label)
+    start = sum(entry.counts[:at])
+    return tuple((number, row) for row in entry.rows[start : start + entry.counts[at]])
+
+
+def _check_known(state: Contents, labels: Sequence[Any], rule: str) -> None:
+    unknown = [label for label in labels if label not in state.labels]
+    if unknown:
+        raise ValueError(f"{_named(unknown)} unknown: {rule}.")
+
+
+def _named(labels: Sequence[Any]) -> str:
+    shown = ", ".join(repr(label) for label in labels[:5]) + (", …" if len(labels) > 5 else "")
+    return f"the labels {shown} are" if len(labels) > 1 else f"the label {shown} is"

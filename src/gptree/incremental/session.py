@@ -1,0 +1,363 @@
+"""A grown model from the base session and the contents of a journal.
+
+    base       the forest of the base session, its experts, and the examples that were kept
+    contents   which classes there are now, and the examples that came later
+
+`grow` is a function of these two: the same contents give the same model, however they came about. Nodes of the base
+trees keep their posteriors; only those on the path of a base class that was given further examples are fitted again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from gptree.experts import FittedExpert, Newcomers
+from gptree.incremental.growth import Placement, SessionTree, Strategy
+from gptree.incremental.journal import Contents
+from gptree.inference import Diagnostics, Grams, Inference, LargeNodes, NodePredictor, fit_nodes
+from gptree.model import ForestModel, TrainingData, node_problems
+from gptree.tree import ClassTree, build_tree, surviving
+
+
+@dataclass(frozen=True, eq=False)
+class Base:
+    """What the base session leaves behind. Rows are those of the features of its model, all of them with a label."""
+
+    keys: tuple[Any, ...]
+    """The labels of its classes, as keys of random choices."""
+    model: ForestModel
+    expert: FittedExpert | None
+    """None for zero prior means."""
+    y: Tensor
+    """(n,) class numbers of the rows."""
+    stands_for: Tensor
+    """(n,) how many examples each row stands for."""
+    exemplars: Tensor
+    """(m,) the rows that represent the classes where novel ones are told from them; class after class."""
+    exemplar_weights: Tensor
+    """(m,) how many examples of their class they stand for there."""
+    left_out: Tensor | None
+    """(n, B) left-out class log-probabilities at the rows."""
+    newcomers: Newcomers | None
+    """What was learnt about classes that arrive later; None for zero prior means, or before it is needed."""
+
+    @property
+    def X(self) -> Tensor:
+        return self.model.predictor.grams.X
+
+    @property
+    def n_classes(self) -> int:
+        return len(self.keys)
+
+
+@dataclass(frozen=True, eq=False)
+class Rules:
+    """How new nodes are placed and fitted."""
+
+    strategy: Strategy
+    inference: Inference
+    large_nodes: LargeNodes | None
+    tree: Any
+    """Builds trees over novel classes; see `build_tree`."""
+    tree_seeds: Sequence[int]
+    """One for each tree of the forest."""
+    seed: int
+    memory_budget: int
+    n_jobs: int | None
+    on_sphere: Callable[[Tensor], Tensor]
+    """Features as experts see them."""
+
+
+@dataclass(frozen=True, eq=False)
+class Grown:
+    """A model of all classes there are."""
+
+    contents: Contents
+    model: ForestModel
+    expert: FittedExpert | None
+    rows: Tensor
+    """(n,) rows of the model's features that are examples kept in memory."""
+    y: Tensor
+    """(n,) their class numbers."""
+    left_out: Tensor | None
+    """(n, C) left-out class log-probabilities there."""
+    layers: tuple[Grown, ...] = ()
+    """Of a forest that grows by sessions: the model after each session."""
+
+
+def grow(base: Base, state: Contents, rules: Rules, previous: Grown | None = None) -> Grown:
+    """The model of these contents; `previous` may save fitting sessions again that it has fitted already."""
+    memory = _Memory.of(base, state)
+    touched = [c.number for c in state.base if len(c.extra)]
+    frozen = _pruned(base, state)
+    if touched:
+        frozen = _refitted(base, state, rules, memory, frozen, touched)
+    if not state.novel:
+        expert, left_out = _experts(base, state, rules, memory)
+        return Grown(state, frozen.over(memory.features), expert, memory.rows, memory.y, left_out)
+    if not isinstance(rules.strategy, SessionTree):
+        return _extended(base, state, rules, frozen, memory)
+    layers: list[Grown] = []
+    for k in range(len(state.sessions)):
+        part = _up_to(state, k)
+        known = previous.layers[k] if previous is not None and len(previous.layers) > k else None
+        if known is not None and _same(known.contents, part):
+            layers.append(known)
+        else:
+            layers.append(_extended(base, part, rules, frozen, _Memory.of(base, part)))
+            previous = None  # what was fitted on top of other classes is of no use
+        frozen = _Frozen.of(layers[-1].model)
+    return replace(layers[-1], contents=state, layers=tuple(layers))
+
+
+# -------------------------------------------------------------------------------------------------------- the examples
+
+
+@dataclass(frozen=True, eq=False)
+class _Memory:
+    """Examples kept of the classes there are: exemplars of the base classes, then everything that came later.
+
+    Classes are numbered as the contents order them: base classes that are still there, then novel ones.
+    """
+
+    features: Tensor
+    """(N, d) features of the base model, and then all later examples."""
+    rows: Tensor
+    """(n,) rows of `features` that are in memory."""
+    y: Tensor
+    """(n,) class numbers."""
+    later: Tensor
+    """(k, d) later examples, the end of `features`."""
+    later_y: Tensor
+    kept: Tensor
+    """(B,) numbers, in the base session, of the base classes that are still there."""
+
+    @classmethod
+    def of(cls, base: Base, state: Contents) -> _Memory:
+        device = base.X.device
+        kept = torch.tensor([c.number for c in state.base], device=device)
+        parts = [c.extra for c in state.base] + [c.features for c in state.novel]
+        later = torch.cat(parts)
+        sizes = torch.tensor([len(part) for part in parts], device=device)
+        later_y = torch.arange(len(parts), device=device).repeat_interleave(sizes)
+        place = torch.full((base.n_classes,), -1, device=device)
+        place[kept] = torch.arange(len(kept), device=device)
+        exemplars = base.exemplars[place[base.y[base.exemplars]] >= 0]
+        rows = torch.cat([exemplars, len(base.X) + torch.arange(len(later), device=device)])
+        y = torch.cat([place[base.y[exemplars]], later_y])
+        return cls(torch.cat([base.X, later]), rows, y, later, later_y, kept)
+
+    @property
+    def n_exemplars(self) -> int:
+        return len(self.rows) - len(self.later)
+
+    @property
+    def X(self) -> Tensor:
+        return self.features[self.rows]
+
+
+def _up_to(state: Contents, session: int) -> Contents:
+    """The contents with the first sessions only."""
+    last = [place for places in state.sessions[: session + 1] for place in places]
+    return replace(state, novel=tuple(state.novel[i] for i in sorted(last)))
+
+
+def _same(a: Contents, b: Contents) -> bool:
+    """Whether two contents give the same model, but for what the classes are called."""
+
+    def identity(state: Contents) -> list[Any]:
+        return [(c.number, c.origins) for c in state.base] + [(c.key, c.first, c.origins) for c in state.novel]
+
+    features_a = [c.extra for c in a.base] + [c.features for c in a.novel]
+    features_b = [c.extra for c in b.base] + [c.features for c in b.novel]
+    return identity(a) == identity(b) and all(map(torch.equal, features_a, features_b))
+
+
+def _means(base: Base, state: Contents) -> np.ndarray:
+    """Class means (C, d) of the mapped features: of base classes from what their exemplars stand for."""
+    weights = base.exemplar_weights
+    y = base.y[base.exemplars]
+    sums = base.X.new_zeros(base.n_classes, base.X.shape[1])
+    sums.index_add_(0, y, base.X[base.exemplars] * weights[:, None])
+    means = sums / torch.bincount(y, weights, minlength=base.n_classes)[:, None]
+    kept = means[[c.number for c in state.base]]
+    novel = [c.features[: c.first].mean(0, keepdim=True) for c in state.novel]
+    return torch.cat([kept, *novel]).double().cpu().numpy()
+
+
+# --------------------------------------------------------------------------------------------------------- the experts
+
+
+def _experts(base: Base, state: Contents, rules: Rules, memory: _Memory) -> tuple[FittedExpert | None, Tensor | None]:
+    """Experts over all classes, and their left-out log-probabilities (n, C) at the examples in memory."""
+    if base.expert is None:
+        return None, None
+    assert base.left_out is not None
+    kept = memory.kept
+    later = rules.on_sphere(memory.later)
+    n_extra = sum(len(c.extra) for c in state.base)
+    expert, untouched = base.expert, base.expert
+    if n_extra:
+        expert = expert.grown(later[:n_extra], kept[memory.later_y[:n_extra]], base.n_classes)
+    if len(kept) < base.n_classes:
+        expert, untouched = expert.only(kept), untouched.only(kept)
+    left_out = torch.cat(
+        [
+            base.left_out[memory.rows[: memory.n_exemplars]][:, kept].log_softmax(1),
+            untouched.log_probabilities(later),  # the base session never saw these: they are left out of it
+        ]
+    )
+    if not state.novel:
+        return expert, left_out
+    assert base.newcomers is not None
+    return base.newcomers.grown(expert, kept, later, memory.later_y, left_out)
+
+
+# ----------------------------------------------------------------------------------------------------------- the trees
+
+
+@dataclass(frozen=True, eq=False)
+class _Frozen:
+    """Fitted nodes, and the trees they stand in so far."""
+
+    trees: tuple[ClassTree, ...]
+    node_of: tuple[np.ndarray, ...]
+    model: ForestModel
+
+    @classmethod
+    def of(cls, model: ForestModel) -> _Frozen:
+        return cls(model.trees, tuple(nodes.cpu().numpy() for nodes in model.node_of), model)
+
+    def over(self, features: Tensor) -> ForestModel:
+        """The same nodes as a model over more features."""
+        model, predictor = self.model, self.model.predictor
+        grams = Grams(predictor.grams.kernel, features, model.memory_budget // 4)
+        return replace(
+            model,
+            trees=self.trees,
+            node_of=tuple(torch.as_tensor(nodes, device=features.device) for nodes in self.node_of),
+            predictor=NodePredictor(grams, predictor.posteriors, model.memory_budget),
+        )
+
+
+def _pruned(base: Base, state: Contents) -> _Frozen:
+    """The base trees without the classes that were removed."""
+    frozen = _Frozen.of(base.model)
+    gone = sorted(set(range(base.n_classes)) - {c.number for c in state.base})
+    if not gone:
+        return frozen
+    pruned = [surviving(tree, gone) for tree in frozen.trees]
+    return replace(
+        frozen,
+        trees=tuple(tree for tree, _ in pruned),
+        node_of=tuple(nodes[stays] for nodes, (_, stays) in zip(frozen.node_of, pruned, strict=True)),
+    )
+
+
+def _refitted(
+    base: Base, state: Contents, rules: Rules, memory: _Memory, frozen: _Frozen, touched: list[int]
+) -> _Frozen:
+    """Base nodes on the paths of classes with further examples, fitted again to all rows that are kept of the base.
+
+    A row stands for several examples, which its likelihood weight says.
+    """
+    n_extra = sum(len(c.extra) for c in state.base)
+    place = torch.full((base.n_classes,), -1, device=base.X.device)
+    place[memory.kept] = torch.arange(len(memory.kept), device=base.X.device)
+    held = (place[base.y] >= 0).nonzero()[:, 0]
+    rows = torch.cat([held, len(base.X) + torch.arange(n_extra, device=base.X.device)])
+    weights = torch.cat([base.stands_for[held], base.stands_for.new_ones(n_extra)])
+    scores = None
+    if base.expert is not None:
+        assert base.left_out is not None
+        kept = memory.kept
+        untouched = base.expert if len(kept) == base.n_classes else base.expert.only(kept)
+        later = untouched.log_probabilities(rules.on_sphere(memory.later[:n_extra]))
+        scores = torch.cat([base.left_out[held][:, kept].log_softmax(1), later])
+    y = torch.cat([place[base.y[held]], memory.later_y[:n_extra]])
+    keys = [base.keys[c.number] for c in state.base]
+    data = TrainingData(memory.features[rows], y.cpu().numpy(), keys, scores, weights)
+    numbers = [i for i, c in enumerate(state.base) if c.number in touched]
+    known = [
+        np.where([np.isin(numbers, tree.members(v)).any() for v in range(tree.n_nodes)], -1, nodes)
+        for tree, nodes in zip(frozen.trees, frozen.node_of, strict=True)
+    ]
+    return _Frozen.of(_fitted(frozen, frozen.trees, known, data, rows, memory.features, rules))
+
+
+def _extended(base: Base, state: Contents, rules: Rules, frozen: _Frozen, memory: _Memory) -> Grown:
+    """Novel classes placed in every tree, and the nodes that are new to it fitted to the examples in memory."""
+    expert, left_out = _experts(base, state, rules, memory)
+    means = _means(base, state)
+    keys = [base.keys[c.number] for c in state.base] + [c.key for c in state.novel]
+    sessions = [len(state.base) + np.array(places) for places in state.sessions]
+    kept, novel = means[: len(state.base)], means[len(state.base) :]
+    similar = (_directions(novel) @ _directions(kept).T).argmax(1)
+    placed: list[Placement] = []
+    for tree, seed in zip(frozen.trees, rules.tree_seeds, strict=True):
+
+        def build(classes: np.ndarray, seed: int = seed) -> ClassTree:
+            return build_tree(rules.tree, means[classes], [keys[c] for c in classes], seed)
+
+        placed.append(rules.strategy.place(tree, sessions, build, similar))
+    y = memory.y.cpu().numpy()
+    counts = np.bincount(y)
+    shots = np.mean([len(c.features) for c in state.novel])
+    weights = torch.as_tensor(np.minimum(1.0, shots / counts)[y]).to(base.X)
+    data = TrainingData(memory.X, y, keys, left_out, weights)
+    known = [
+        np.where(place.base_nodes >= 0, np.append(nodes, -1)[place.base_nodes], -1)
+        for place, nodes in zip(placed, frozen.node_of, strict=True)
+    ]
+    trees = tuple(place.tree for place in placed)
+    start = None if rules.strategy.rebuilds else frozen
+    model = _fitted(start, trees, known, data, memory.rows, memory.features, rules, base)
+    return Grown(state, model, expert, memory.rows, memory.y, left_out)
+
+
+def _directions(means: np.ndarray) -> np.ndarray:
+    return means / np.maximum(np.linalg.norm(means, axis=1, keepdims=True), np.finfo(float).tiny)
+
+
+def _fitted(
+    frozen: _Frozen | None,
+    trees: tuple[ClassTree, ...],
+    known: list[np.ndarray],
+    data: TrainingData,
+    rows: Tensor,
+    features: Tensor,
+    rules: Rules,
+    base: Base | None = None,
+) -> ForestModel:
+    """The forest over `features` whose nodes are `known`, or fitted to data that are the given rows of them."""
+    source = frozen.model if frozen is not None else base.model if base is not None else None
+    assert source is not None
+    kernel = source.predictor.grams.kernel
+    posteriors = source.predictor.posteriors if frozen is not None else ()
+    n_fitted = sum(len(p.nodes) for p in posteriors)
+    problems, node_of = node_problems(trees, data, rules.large_nodes, rules.seed, known, n_fitted)
+    fits = fit_nodes(problems, kernel, data.X, rules.inference, memory_budget=rules.memory_budget, n_jobs=rules.n_jobs)
+    new = [replace(p, nodes=p.nodes + n_fitted, rows=rows[p.rows]) for p in fits.posteriors]
+    grams = Grams(kernel, features, rules.memory_budget // 4)
+    predictor = NodePredictor(grams, (*posteriors, *new), rules.memory_budget)
+    before = source.diagnostics if frozen is not None else None
+    diagnostics = _together(before, fits.diagnostics, n_fitted)
+    return ForestModel(trees, node_of, predictor, diagnostics, rules.memory_budget)
+
+
+def _together(before: Diagnostics | None, new: Diagnostics, offset: int) -> Diagnostics:
+    """Diagnostics of all nodes; what only one of two kinds of inference reports is dropped."""
+    new = replace(new, nodes=new.nodes + offset)
+    if before is None:
+        return new
+    both: dict[str, Any] = {}
+    for item in fields(Diagnostics):
+        old, fresh = getattr(before, item.name), getattr(new, item.name)
+        both[item.name] = None if old is None or fresh is None else torch.cat([old.cpu(), fresh.cpu()])
+    return Diagnostics(**both)
