@@ -23,6 +23,7 @@ from torch import Tensor
 from gptree.estimators.explanation import Explanation, Neighbour, decisions, explanation
 from gptree.estimators.feature_map import SphereMap, UnitLength, make_feature_map
 from gptree.estimators.growing import Growing, to_numpy
+from gptree.estimators.open_set import OpenSet
 from gptree.estimators.prior_mean import as_expert
 from gptree.estimators.storage import load_estimator, save_estimator
 from gptree.experts import Examples, Expert, FittedExpert
@@ -44,7 +45,7 @@ UNSETTLED_SHARE = 0.05
 
 
 @dataclass(eq=False, repr=False)
-class _TreeClassifier(Growing, ClassifierMixin, BaseEstimator):
+class _TreeClassifier(Growing, OpenSet, ClassifierMixin, BaseEstimator):
     """Parameters and behaviour that a single tree and a forest share; the fields are the parameters.
 
     kernel : None, "linear", "rbf", "matern52" or a GPyTorch kernel
@@ -269,18 +270,6 @@ class _TreeClassifier(Growing, ClassifierMixin, BaseEstimator):
         scores = None if self.experts_ is None else self.experts_.log_probabilities(self._on_sphere(features), raw)
         scores = self._with_prior(scores)
         return None if scores is None else scores.expand(len(features), -1)
-
-    def novelty_score(self, X: Any) -> np.ndarray:
-        """How strange each row is, in [0, 1], (n,): larger is stranger.
-
-        One minus confidence times familiarity: the probability of the predicted class, times the share of the prior
-        variance that the training data took away at the last decision on its path.
-        """
-        features, _, log_p = self._explained(X)
-        if len(self.classes_) == 1:
-            return np.zeros(len(log_p))  # no decision, nothing to compare with
-        familiarity = self.model_.familiarity(features, log_p.argmax(1)).cpu().numpy()
-        return 1.0 - np.exp(log_p.max(1)) * familiarity
 
     @property
     def tree_(self) -> ClassTree:

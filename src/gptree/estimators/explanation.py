@@ -78,7 +78,7 @@ class Explanation:
                 }
                 for step in self.path
             ],
-            "neighbours": [{"row": n.row, "similarity": n.similarity} for n in self.neighbours],
+            "neighbours": [{"row": n.row, "similarity": n.similarity, "entry": n.entry} for n in self.neighbours],
         }
 
 

@@ -237,7 +237,7 @@ class Growing:
         """Labels as Python values, of the kind that the classes have."""
         if isinstance(labels, str | bytes) or not hasattr(labels, "__iter__"):
             raise ValueError(f"labels must be a list of labels, not the single value {labels!r}.")
-        values = np.asarray(labels, dtype=object if isinstance(labels, list) else None).tolist()
+        values = [label.item() if isinstance(label, np.generic) else label for label in to_numpy(labels)]
         kinds = {_kind(label) for label in self.classes_.tolist()}
         for label in values:
             if _kind(label) not in kinds:
@@ -275,7 +275,9 @@ def _label_array(labels: list[Any], like: np.ndarray) -> np.ndarray:
     """Labels as an array of the kind of `like`, wide enough for all of them."""
     if like.dtype.kind in "OUS":
         return np.array(labels, dtype=object if like.dtype.kind == "O" else None)
-    return np.array(labels).astype(np.result_type(np.array(labels), like.dtype))
+    array = np.array(labels)
+    same = array.astype(like.dtype)
+    return same if np.array_equal(same, array) else array
 
 
 def _rows_held(base: Base, state: Contents, origins: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -305,5 +307,5 @@ def nbytes(model: Any) -> int:
             waiting.extend(value)
         elif (is_dataclass(value) or isinstance(value, NodePredictor | Grams)) and id(value) not in seen:
             seen.add(id(value))
-            waiting.extend(item for name, item in vars(value).items() if name not in ("_full", "_factors"))
+            waiting.extend(item for name, item in vars(value).items() if not name.startswith("_"))  # those are caches
     return sum(found.values())

@@ -11,7 +11,7 @@ from sklearn.base import clone
 from torch import Tensor
 
 from gptree.experts.examples import ALONE, Examples, check_features, describe, shot_folds
-from gptree.experts.interface import Fit, FittedExpert, State
+from gptree.experts.interface import Fit, FittedExpert, Memo, State
 from gptree.experts.tempering import best_temperature, fit_tempered, some, storage_dtype, temperature_centre
 
 SPREAD = 2.0  # of tempered log-probabilities over classes; see `temperature_centre`
@@ -75,7 +75,7 @@ class FittedSklearn(FittedExpert):
         p[:, torch.as_tensor(self.estimator.classes_, device=X.device)] = known
         return ((1 - self.smoothing) * p + self.smoothing / self.n_classes).log()
 
-    def log_probabilities(self, X: Tensor, raw: Any = None) -> Tensor:
+    def log_probabilities(self, X: Tensor, raw: Any = None, memo: Memo | None = None) -> Tensor:
         check_features(X)
         return (self.temperature * self.scores(X)).log_softmax(1)
 
@@ -131,7 +131,7 @@ class FittedPriorScores(FittedExpert):
             )
         return found.to(X)
 
-    def log_probabilities(self, X: Tensor, raw: Any = None) -> Tensor:
+    def log_probabilities(self, X: Tensor, raw: Any = None, memo: Memo | None = None) -> Tensor:
         return (self.temperature * self.scores(X, raw)).log_softmax(1)
 
     def state(self) -> State:

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from gptree.experts.examples import ALONE, Examples, check_features
-from gptree.experts.interface import Fit, FittedExpert
-from gptree.experts.sphere import check_unit_length, chunks, working_dtype
+from gptree.experts.interface import Fit, FittedExpert, Memo
+from gptree.experts.sphere import check_unit_length, chunks, shared_products, working_dtype
 from gptree.experts.tempering import fit_tempered
 
 
@@ -79,8 +79,13 @@ class FittedKernelDensity(FittedExpert):
             scores[:, part] = _log_means(g, self.labels, self.weights, masses, sharpnesses).to(X.dtype)
         return scores
 
-    def log_probabilities(self, X: Tensor, raw: Any = None) -> Tensor:
-        return (self.temperature * self.scores(X)[0]).log_softmax(1)
+    def log_probabilities(self, X: Tensor, raw: Any = None, memo: Memo | None = None) -> Tensor:
+        products = shared_products(memo, X, self.points)
+        if products is None:
+            scores = self.scores(X)[0]
+        else:
+            scores = _log_means(products, self.labels, self.weights, self.masses[:, None], (self.sharpness,))[0]
+        return (self.temperature * scores).log_softmax(1)
 
     def grown(self, X: Tensor, y: Tensor, n_classes: int) -> FittedKernelDensity:
         weights = torch.cat([self.weights, self.weights.new_ones(len(X))])

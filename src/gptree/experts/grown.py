@@ -13,7 +13,7 @@ left-out examples of the novel classes,
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -22,7 +22,7 @@ from torch.nn.functional import logsigmoid
 
 from gptree.experts.density import FittedKernelDensity
 from gptree.experts.examples import Examples
-from gptree.experts.interface import FittedExpert, Record
+from gptree.experts.interface import FittedExpert, Memo, Record
 from gptree.experts.lda import FittedLDA
 from gptree.experts.pool import pooled
 from gptree.experts.random_features import FittedRandomFeatures
@@ -34,7 +34,7 @@ from gptree.experts.tempering import best_temperature, fill_own
 class FittedSingle(FittedExpert):
     """The expert of a model that knows one class: it is that one."""
 
-    def log_probabilities(self, X: Tensor, raw: Any = None) -> Tensor:
+    def log_probabilities(self, X: Tensor, raw: Any = None, memo: Memo | None = None) -> Tensor:
         return X.new_zeros(len(X), 1)
 
 
@@ -89,6 +89,8 @@ class Newcomers(Record):
             ridge.left_out,
         ]
         fitted_ridge: Any = ridge.expert
+        if fitted_ridge.points.dtype == density.points.dtype and len(fitted_ridge.points) == len(points):
+            fitted_ridge = replace(fitted_ridge, points=density.points)  # one tensor: their products are shared
         novel_weights = self.novel_weights * self._sharpness(left_out, examples, len(kept))
         grown = FittedGrown(base, lda, random_lda, density, fitted_ridge, self.root_weights, self.bias, novel_weights)
         return grown, grown.combined(base_left_out, left_out)
@@ -120,9 +122,11 @@ class FittedGrown(FittedExpert):
     bias: float
     novel_weights: Tensor
 
-    def log_probabilities(self, X: Tensor, raw: Any = None) -> Tensor:
+    def log_probabilities(self, X: Tensor, raw: Any = None, memo: Memo | None = None) -> Tensor:
+        memo = {} if memo is None else memo
         experts = (self.lda, self.random_lda, self.density, self.ridge)
-        return self.combined(self.base.log_probabilities(X, raw), [e.log_probabilities(X, raw) for e in experts])
+        logs = [expert.log_probabilities(X, raw, memo) for expert in experts]
+        return self.combined(self.base.log_probabilities(X, raw, memo), logs)
 
     def combined(self, base: Tensor, logs: list[Tensor]) -> Tensor:
         """M (T, C) from the base classes' log-probabilities (T, B) and the four experts' over all classes (T, C)."""

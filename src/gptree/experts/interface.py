@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, fields
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
 
 from torch import Tensor
 
@@ -12,6 +13,20 @@ from gptree.experts.examples import Examples
 
 State = tuple[dict[str, Tensor], dict[str, Any]]
 """Tensors by name, and a dictionary that JSON can hold."""
+
+Memo = dict[Any, Any]
+"""What experts that score the same rows have computed so far: those who share a projection share its product."""
+
+T = TypeVar("T")
+
+
+def remembered(memo: Memo | None, key: Any, compute: Callable[[], T]) -> T:
+    """What the memo holds under a key; computed if it is not there yet, or there is no memo."""
+    if memo is None:
+        return compute()
+    if key not in memo:
+        memo[key] = compute()
+    return memo[key]
 
 
 class Fit(NamedTuple):
@@ -70,8 +85,11 @@ class FittedExpert(Record, ABC):
     """Scores classes at new points."""
 
     @abstractmethod
-    def log_probabilities(self, X: Tensor, raw: Any = None) -> Tensor:
-        """Class log-probabilities (T, C) at features X (T, d); `raw` as in `Examples.of`."""
+    def log_probabilities(self, X: Tensor, raw: Any = None, memo: Memo | None = None) -> Tensor:
+        """Class log-probabilities (T, C) at features X (T, d); `raw` as in `Examples.of`.
+
+        A `memo` is shared by experts that are asked about the same rows, and no longer than that.
+        """
 
     def grown(self, X: Tensor, y: Tensor, n_classes: int) -> FittedExpert:
         """The expert after more examples X (k, d) with class numbers y below `n_classes`, every setting as it was.
@@ -93,8 +111,8 @@ class FittedPart(FittedExpert):
     expert: FittedExpert
     classes: Tensor
 
-    def log_probabilities(self, X: Tensor, raw: Any = None) -> Tensor:
-        return self.expert.log_probabilities(X, raw)[:, self.classes].log_softmax(1)
+    def log_probabilities(self, X: Tensor, raw: Any = None, memo: Memo | None = None) -> Tensor:
+        return self.expert.log_probabilities(X, raw, memo)[:, self.classes].log_softmax(1)
 
     def only(self, classes: Tensor) -> FittedPart:
         return FittedPart(self.expert, self.classes[classes])

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from gptree.experts.examples import ALONE, Examples, check_features
-from gptree.experts.interface import Fit, FittedExpert
+from gptree.experts.interface import Fit, FittedExpert, Memo, remembered
 from gptree.experts.tempering import fit_tempered
 
 
@@ -58,30 +58,34 @@ class FittedLDA(FittedExpert):
         """Means, counts and covariance of examples; shrinkage, penalty and temperature are for others to choose."""
         return _Moments.of(examples).fitted(examples, shrinkage=1.0, count_penalty=0.0, temperature=1.0)
 
-    def log_probabilities(self, X: Tensor, raw: Any = None) -> Tensor:
-        scores = lda_scores(self.distances(X), self.counts, self.count_penalty)
+    def log_probabilities(self, X: Tensor, raw: Any = None, memo: Memo | None = None) -> Tensor:
+        scores = lda_scores(self.distances(X, memo), self.counts, self.count_penalty)
         return (self.temperature * scores).log_softmax(1).to(X.dtype)
 
-    def distances(self, X: Tensor) -> Tensor:
-        """(x − μ_c)ᵀ Σ_λ⁻¹ (x − μ_c), (T, C)."""
-        check_features(X, len(self.centre))
-        return self._distances(X.to(self.basis.dtype) - self.centre)[0]
+    def distances(self, X: Tensor, memo: Memo | None = None) -> Tensor:
+        """(x − μ_c)ᵀ Σ_λ⁻¹ (x − μ_c), (T, C).
 
-    def _distances(self, X: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Distances from centred rows to the class means, and the whitened rows and means they come from.
-
-        Outside the basis Σ_λ is λ tr(S_w)/d · I. Means of classes that came later have a part there, too.
+        Outside the basis Σ_λ⁻¹ is ρI, ρ = d/(λ tr S_w): there x has a part, and so have the means of later classes.
         """
-        scale = _precisions(self.variances, self.isotropic, self.shrinkage).sqrt()
-        x, means = X @ self.basis, self.means @ self.basis
+        key = ("coordinates", id(X), self.basis.data_ptr())
+        x, coordinates = remembered(memo, key, lambda: self._coordinates(X))
+        A = _precisions(self.variances, self.isotropic, self.shrinkage)
+        means = self.means @ self.basis
+        norms, mean_norms = coordinates.square() @ A, means.square() @ A
         if self.basis.shape[1] < len(self.centre):
-            rest = 1 / (self.shrinkage * self.isotropic) ** 0.5
-            x = torch.cat([x * scale, (X - x @ self.basis.T) * rest], 1)
-            means = torch.cat([means * scale, (self.means - means @ self.basis.T) * rest], 1)
+            rho = 1 / (self.shrinkage * self.isotropic)
+            norms = norms + rho * (x.square().sum(1) - coordinates.square().sum(1))
+            mean_norms = mean_norms + rho * (self.means.square().sum(1) - means.square().sum(1))
+            products = rho * x @ self.means.T + coordinates @ (means * (A - rho)).T
         else:
-            x, means = x * scale, means * scale
-        distances = x.square().sum(1)[:, None] - 2 * x @ means.T + means.square().sum(1)
-        return distances, x, means
+            products = coordinates @ (means * A).T
+        return products.mul_(-2).add_(norms[:, None]).add_(mean_norms)
+
+    def _coordinates(self, X: Tensor) -> tuple[Tensor, Tensor]:
+        """Centred rows, and the same in the basis."""
+        check_features(X, len(self.centre))
+        x = X.to(self.basis.dtype) - self.centre
+        return x, x @ self.basis
 
     def left_out(self, X: Tensor, y: Tensor, in_covariance: Tensor) -> Tensor:
         """Untempered scores (n, C) at examples X (n, d) of classes y, each without itself.
@@ -89,8 +93,8 @@ class FittedLDA(FittedExpert):
         The mean and count of its class are without it, and where `in_covariance` (n,) so is the covariance, by
         the rank-one change of `_Scorer`. The own score of the only example of a class means nothing.
         """
-        check_features(X, len(self.centre))
-        distances, x, means = self._distances(X.to(self.basis.dtype) - self.centre)
+        distances = self.distances(X)
+        x, means = self._whitened(X.to(self.basis.dtype) - self.centre), self._whitened(self.means)
         rows = torch.arange(len(X), device=X.device)
         n = self.counts[y]
         r = x - means[y]
@@ -105,6 +109,14 @@ class FittedLDA(FittedExpert):
         counts = self.counts.repeat(len(X), 1)
         counts[rows, y] = left
         return lda_scores(distances, counts, self.count_penalty).to(X.dtype)
+
+    def _whitened(self, x: Tensor) -> Tensor:
+        """Centred rows in coordinates in which Σ_λ is the identity."""
+        inside = x @ self.basis
+        white = inside * _precisions(self.variances, self.isotropic, self.shrinkage).sqrt()
+        if self.basis.shape[1] == len(self.centre):
+            return white
+        return torch.cat([white, (x - inside @ self.basis.T) / (self.shrinkage * self.isotropic) ** 0.5], 1)
 
     def grown(self, X: Tensor, y: Tensor, n_classes: int) -> FittedLDA:
         """Means and counts with the further examples; the covariance stays."""

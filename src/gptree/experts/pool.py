@@ -10,7 +10,7 @@ from torch import Tensor
 
 from gptree.experts.density import KernelDensity
 from gptree.experts.examples import Examples
-from gptree.experts.interface import Expert, Fit, FittedExpert
+from gptree.experts.interface import Expert, Fit, FittedExpert, Memo
 from gptree.experts.lda import LDA
 from gptree.experts.ridge import KernelRidge
 from gptree.experts.tempering import CHUNK_SIZE, Jury, storage_dtype
@@ -50,8 +50,9 @@ class FittedPool(FittedExpert):
     experts: tuple[FittedExpert, ...]
     weights: Tensor  # (K,)
 
-    def log_probabilities(self, X: Tensor, raw: Any = None) -> Tensor:
-        return pooled(self.weights, [expert.log_probabilities(X, raw) for expert in self.experts])
+    def log_probabilities(self, X: Tensor, raw: Any = None, memo: Memo | None = None) -> Tensor:
+        memo = {} if memo is None else memo
+        return pooled(self.weights, [expert.log_probabilities(X, raw, memo) for expert in self.experts])
 
     def grown(self, X: Tensor, y: Tensor, n_classes: int) -> FittedPool:
         return replace(self, experts=tuple(expert.grown(X, y, n_classes) for expert in self.experts))

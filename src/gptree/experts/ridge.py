@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from gptree.experts.examples import ALONE, Examples, check_features
-from gptree.experts.interface import Fit, FittedExpert
-from gptree.experts.sphere import DOUBLE_UP_TO, check_unit_length, chunks
+from gptree.experts.interface import Fit, FittedExpert, Memo
+from gptree.experts.sphere import DOUBLE_UP_TO, check_unit_length, chunks, shared_products
 from gptree.experts.tempering import Jury, choose, fill_own, fit_tempered
 
 
@@ -91,7 +91,7 @@ class FittedRidge(FittedExpert):
     penalty: float  # α
     temperature: float  # τ
 
-    def log_probabilities(self, X: Tensor, raw: Any = None) -> Tensor:
+    def log_probabilities(self, X: Tensor, raw: Any = None, memo: Memo | None = None) -> Tensor:
         check_features(X, len(self.weights))
         return (self.temperature * (X.to(self.weights.dtype) @ self.weights)).log_softmax(1).to(X.dtype)
 
@@ -107,8 +107,10 @@ class FittedKernelRidge(FittedExpert):
         check_features(X, self.points.shape[1])
         return _predict(X, self.points, self.weights)
 
-    def log_probabilities(self, X: Tensor, raw: Any = None) -> Tensor:
-        return (self.temperature * self.scores(X)).log_softmax(1)
+    def log_probabilities(self, X: Tensor, raw: Any = None, memo: Memo | None = None) -> Tensor:
+        products = shared_products(memo, X, self.points)
+        scores = self.scores(X) if products is None else (products.T - 1).exp() @ self.weights
+        return (self.temperature * scores).log_softmax(1)
 
 
 def _predict(X: Tensor, points: Tensor, weights: Tensor) -> Tensor:

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
+from gptree.experts.examples import check_features
+from gptree.experts.interface import Memo, remembered
 from gptree.experts.tempering import CHUNK_SIZE
 
 DOUBLE_UP_TO = 1_500
@@ -28,3 +30,15 @@ def check_unit_length(X: Tensor) -> None:
 def chunks(rows: int, points: int, device: torch.device) -> Iterator[Tensor]:
     """Row numbers in parts, so that a (part, points) array stays small."""
     yield from torch.arange(rows, device=device).split(max(CHUNK_SIZE // points, 1))
+
+
+def shared_products(memo: Memo | None, X: Tensor, points: Tensor) -> Tensor | None:
+    """Inner products (n, T) of points (n, d) with X (T, d), kept in the memo; None if they are too many to keep."""
+    if memo is None or X.dtype != points.dtype or len(X) * len(points) > 8 * CHUNK_SIZE:
+        return None
+
+    def product() -> Tensor:
+        check_features(X, points.shape[1])
+        return points @ X.T
+
+    return remembered(memo, ("products", id(X), points.data_ptr()), product)

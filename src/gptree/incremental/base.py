@@ -63,7 +63,7 @@ def fit_base(
     expert, left_out, newcomers = None, None, None
     if with_experts:
         expert, left_out = _base_experts(sphere, codes, len(labels), exemplars)
-        newcomers = learn_newcomers(sphere, codes, exemplars, hashes, growth, seed)
+        newcomers = learn_newcomers(sphere, codes, exemplars, hashes, growth, seed, expert)
     data = TrainingData(X, y, labels, left_out, exemplars=exemplars.rows)
     model = fit_forest(
         trees,
@@ -122,8 +122,10 @@ def base_of(
 
 def with_newcomers(base: Base, growth: Growth, seed: int, on_sphere: Callable[[Tensor], Tensor]) -> Base:
     """The base of a model that still has all its examples, after rehearsing with them for classes to come."""
+    assert base.expert is not None
     exemplars = Exemplars(base.exemplars.cpu().numpy(), base.exemplar_weights.cpu().numpy())
-    newcomers = learn_newcomers(on_sphere(base.X), base.y, exemplars, label_hashes(base.keys), growth, seed)
+    hashes = label_hashes(base.keys)
+    newcomers = learn_newcomers(on_sphere(base.X), base.y, exemplars, hashes, growth, seed, base.expert)
     return replace(base, newcomers=newcomers)
 
 

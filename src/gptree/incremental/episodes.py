@@ -23,6 +23,7 @@ from gptree.experts import (
     FittedExpert,
     FittedKernelDensity,
     FittedLDA,
+    FittedPool,
     FittedRandomFeatures,
     KernelDensity,
     KernelRidge,
@@ -71,23 +72,29 @@ class Episode:
 
 
 def learn_newcomers(
-    X: Tensor, y: Tensor, exemplars: Exemplars, hashes: np.ndarray, growth: Growth, seed: int
+    X: Tensor,
+    y: Tensor,
+    exemplars: Exemplars,
+    hashes: np.ndarray,
+    growth: Growth,
+    seed: int,
+    base: FittedExpert,
 ) -> Newcomers:
-    """Rehearse on base examples X (n, d) of unit length with class numbers y (n,)."""
+    """Rehearse on base examples X (n, d) of unit length with class numbers y (n,).
+
+    What the experts of the base classes have in common with those for newcomers is taken from `base`, once for both.
+    """
     examples = Examples.of(X, y, len(hashes))
     rows = torch.as_tensor(exemplars.rows, device=X.device)
     weights = torch.as_tensor(exemplars.weights, device=X.device)
-    projection = RANDOM_LDA.projection(X)
-    random = FittedRandomFeatures(FittedLDA.of(examples), projection, RANDOM_LDA.unit_length)
-    lda = FittedLDA.of(examples)
-    random_lda = replace(random, expert=FittedLDA.of(replace(examples, X=random.features(X))))
+    lda, random_lda = _discriminants(examples, base)
     density = exemplar_density(X[rows], y[rows], weights, len(hashes))
 
     episodes = [make_episode(X, y, hashes, share, growth, [seed, k]) for k, share in enumerate(NOVEL_SHARES)]
     episodes = [episode for episode in episodes if episode is not None]
     choices = [
         _choose_lda(episodes, lda, lambda x: x),
-        _choose_lda(episodes, random_lda.expert, random.features),
+        _choose_lda(episodes, random_lda.expert, random_lda.features),
         _choose_density(episodes, density),
         _choose_ridge(episodes, X[rows]),
     ]
@@ -103,6 +110,18 @@ def learn_newcomers(
         bias=bias,
         novel_weights=_novel_pool(logs, episodes, X),
     )
+
+
+def _discriminants(examples: Examples, base: FittedExpert) -> tuple[FittedLDA, FittedRandomFeatures]:
+    """LDA on the features and on random features: those of a pool of base experts, or else new ones."""
+    known = base.experts if isinstance(base, FittedPool) else ()
+    lda = next((e for e in known if isinstance(e, FittedLDA)), None)
+    random = [e for e in known if isinstance(e, FittedRandomFeatures) and isinstance(e.expert, FittedLDA)]
+    if random:
+        return lda or FittedLDA.of(examples), random[0]
+    lda = lda or FittedLDA.of(examples)
+    empty = FittedRandomFeatures(lda, RANDOM_LDA.projection(examples.X), RANDOM_LDA.unit_length)
+    return lda, replace(empty, expert=FittedLDA.of(replace(examples, X=empty.features(examples.X))))
 
 
 def make_episode(

@@ -98,7 +98,23 @@ def contents(base_labels: Sequence[Any], journal: Sequence[Entry], width: int, l
     state = Contents(base, (), tuple(base_labels))
     for number, entry in enumerate(journal):
         state = _OPERATIONS[entry.kind](state, entry, number)
-    return state
+    return _with_distinct_keys(state)
+
+
+def _with_distinct_keys(state: Contents) -> Contents:
+    """A class that was renamed, or a base class, may have had the label first that a later class came with.
+
+    Only classes that are still there count, and base classes: what was removed leaves no trace in the others' keys.
+    """
+    taken, novel = set(state.base_keys), []
+    for c in state.novel:
+        key, times = c.key, 1
+        while key in taken:
+            times += 1
+            key = f"{c.key}\x00{times}"
+        taken.add(key)
+        novel.append(replace(c, key=key))
+    return replace(state, novel=tuple(novel))
 
 
 def _fit(state: Contents, entry: Entry, number: int) -> Contents:
@@ -113,14 +129,9 @@ def _add_classes(state: Contents, entry: Entry, number: int) -> Contents:
             "to add_examples, or remove_classes first."
         )
     added = []
-    keys = [c.key for c in state.novel] + list(state.base_keys)
     for label in entry.labels:
-        key, times = label, 1
-        while key in keys:  # a class that was renamed, or a base class that was removed, had this label first
-            times += 1
-            key = f"{label}\x00{times}"
         features = entry.examples(label)
-        added.append(NovelClass(label, key, number, features, _origins(entry, label, number), len(features)))
+        added.append(NovelClass(label, label, number, features, _origins(entry, label, number), len(features)))
     return replace(state, novel=(*state.novel, *added))
 
 
@@ -139,6 +150,8 @@ def _add_examples(state: Contents, entry: Entry, number: int) -> Contents:
 
 
 def _remove_classes(state: Contents, entry: Entry, number: int) -> Contents:
+    if not entry.labels:
+        raise ValueError("remove_classes needs at least one class.")
     _check_known(state, entry.labels, "only known classes can be removed")
     base = tuple(c for c in state.base if c.label not in entry.labels)
     if not base:

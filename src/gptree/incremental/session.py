@@ -93,6 +93,8 @@ class Grown:
 
 def grow(base: Base, state: Contents, rules: Rules, previous: Grown | None = None) -> Grown:
     """The model of these contents; `previous` may save fitting sessions again that it has fitted already."""
+    if previous is not None and _same(previous.contents, state):
+        return replace(previous, contents=state)
     memory = _Memory.of(base, state)
     touched = [c.number for c in state.base if len(c.extra)]
     frozen = _pruned(base, state)

@@ -1,13 +1,17 @@
 """Trees and node posteriors together: class log-probabilities, and their persistence."""
 
 from gptree.model.forest import ForestModel, TrainingData, fit_forest, node_problems
+from gptree.model.left_out import LeftOut, left_out_predictions, novelty_threshold
 from gptree.model.prior_means import node_log_odds, training_log_odds
 
 __all__ = [
     "ForestModel",
+    "LeftOut",
     "TrainingData",
     "fit_forest",
+    "left_out_predictions",
     "node_log_odds",
     "node_problems",
+    "novelty_threshold",
     "training_log_odds",
 ]

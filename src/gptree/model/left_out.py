@@ -1,0 +1,289 @@
+"""What a fitted forest says of its own training points when each is left out, without refitting: cavities.
+
+Given ω, a training point is one Gaussian factor exp(κ̃ h − ½ ω h²) of the posterior at every node that holds it, and
+dividing by the factor is exact. With m and v the mean and variance of h,
+
+    v∖ = v / (1 − ω v),    m∖ = (m − v κ̃) / (1 − ω v),    κ̃ = b (y − ½) − ω μ.
+
+h is g at the point; with inducing points it is the part aᵀu of g that they explain, and the variance of the rest is
+added afterwards. Dense and linear posteriors keep ω; a sparse one does not, and gets the ω of its next sweep. At nodes
+that do not hold the point the ordinary prediction is the left-out one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.functional import logsigmoid
+
+from gptree.inference import DensePosterior, LinearPosterior, NodePosterior, PredictAt, SparsePosterior, select
+from gptree.maths.polya_gamma import pg_mean
+from gptree.maths.quadrature import log_sigmoid_expectation
+from gptree.model.forest import ForestModel
+from gptree.tree import class_log_probabilities
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """Predictions at the training points, each without the point itself."""
+
+    log_probabilities: Tensor
+    """(n, C)."""
+    familiarity: Tensor
+    """(n,): `ForestModel.familiarity` of the class that is most probable without the point."""
+
+    @property
+    def novelty(self) -> Tensor:
+        """One minus confidence times familiarity, (n,)."""
+        return 1.0 - self.log_probabilities.amax(1).exp() * self.familiarity
+
+
+@torch.no_grad()
+def left_out_predictions(
+    model: ForestModel,
+    y: np.ndarray,
+    scores: Tensor | None = None,
+    weights: Tensor | None = None,
+    predict_at: PredictAt = "mean",
+) -> LeftOut:
+    """Left-out predictions at all rows the model was fitted on, whose classes are y (n,).
+
+    `scores` and `weights` are those of the `TrainingData`: left-out class log-scores (n, C) or (1, C), likelihood
+    weights (n,). ω is held fixed, and so are inducing points and the kernel.
+    """
+    X = model.predictor.grams.X
+    if len(y) != len(X):
+        raise ValueError(f"y must hold a class for each of the {len(X)} rows of the model, got {len(y)}.")
+    if model.n_classes == 1:  # no decision
+        return LeftOut(X.new_zeros(len(X), 1), X.new_ones(len(X)))
+    scores = None if scores is None else scores.to(X.dtype).expand(len(X), -1)
+    cavities = _cavities(model, torch.as_tensor(y, device=X.device), scores, weights)
+    log_p = torch.cat([_log_probabilities(model, chunk, scores, predict_at, cavities) for chunk in model.chunks(X)])
+    return LeftOut(log_p, _familiarity(model, log_p.argmax(1), cavities))
+
+
+def novelty_threshold(novelty: np.ndarray, y: np.ndarray, reject: float) -> float:
+    """The value that a share `reject` of known points should pass, from left-out novelty (n,) and classes y (n,).
+
+    Classes count equally. The distribution function is linear between the points, with room for one more: of n equal
+    ones the k-th stands at k / (n + 1), which is where a new point falls on average; it starts at 0 and ends at 1.
+    Without its only example nothing is known of a class: such points count only if there are no others.
+    """
+    novelty, y = np.asarray(novelty, dtype=float), np.asarray(y)
+    if not 0.0 <= reject <= 1.0:
+        raise ValueError(f"reject is a share of the known points and must lie between 0 and 1, got {reject!r}.")
+    _, codes, counts = np.unique(y, return_inverse=True, return_counts=True)
+    count = counts[codes]
+    if (count > 1).any():
+        novelty, count = novelty[count > 1], count[count > 1]
+    order = np.argsort(novelty)
+    weight = 1.0 / count[order]
+    weight /= weight.sum()
+    points = 1.0 / np.square(weight).sum()  # so many equal ones
+    share = np.cumsum(weight) * points / (points + 1.0)
+    return float(np.interp(1.0 - reject, [0.0, *share, 1.0], [0.0, *novelty[order], 1.0]))
+
+
+# ------------------------------------------------------------------------------------------------------- cavities
+
+
+@dataclass(frozen=True)
+class _Members:
+    """Training points at nodes that hold them, P pairs of a node and a point, with S draws each."""
+
+    nodes: Tensor
+    points: Tensor
+    omega: Tensor | None
+    """(S, P), or None where it is not kept."""
+    mean: Tensor
+    """m (S, P)."""
+    variance: Tensor
+    """v (S, P)."""
+    residual: Tensor
+    """(P,) what inducing points do not explain of g at the point."""
+    prior: Tensor
+    """(P,) k(x, x)."""
+
+
+@dataclass(frozen=True)
+class _Cavities:
+    """Left-out moments of f = μ + g, (S, P) each, for P pairs of a node and a point."""
+
+    nodes: Tensor
+    points: Tensor
+    mean: Tensor
+    variance: Tensor
+    share: Tensor
+    """(P,) of the prior variance that the others explain."""
+    lost: Tensor
+    """(P,) and what the point alone explains of it."""
+
+
+class _Places:
+    """Where fitted nodes stand in the trees: their intervals, and the positions of the training points."""
+
+    def __init__(self, model: ForestModel, y: Tensor) -> None:
+        self.tree, self.lo, self.mid, self.hi = torch.zeros(
+            4, model.predictor.n_nodes, dtype=torch.long, device=y.device
+        )
+        for t, (tree, nodes) in enumerate(zip(model.trees, model.node_of, strict=True)):
+            self.tree[nodes] = t
+            for own, theirs in ((self.lo, tree.lo), (self.mid, tree.mid), (self.hi, tree.hi)):
+                own[nodes] = torch.as_tensor(theirs.copy(), device=y.device)
+        self.positions = torch.stack([torch.as_tensor(t.position.copy(), device=y.device)[y] for t in model.trees])
+
+    def goes_left(self, nodes: Tensor, points: Tensor) -> Tensor:
+        return self.positions[self.tree[nodes], points] < self.mid[nodes]
+
+    def members(self, node: Tensor) -> Tensor:
+        """The points whose class is below a node."""
+        position = self.positions[self.tree[node]]
+        return ((position >= self.lo[node]) & (position < self.hi[node])).nonzero()[:, 0]
+
+
+def _cavities(model: ForestModel, y: Tensor, scores: Tensor | None, weights: Tensor | None) -> list[_Cavities]:
+    places = _Places(model, y)
+    members = [part for posterior in model.predictor.posteriors for part in _members(model, posterior, places)]
+    means = _prior_means(model, scores, [(part.nodes, part.points) for part in members])
+    out = []
+    for part, mu in zip(members, means, strict=True):
+        b = torch.ones_like(mu) if weights is None else weights[part.points].to(mu)
+        kappa = b * (places.goes_left(part.nodes, part.points).to(mu) - 0.5)
+        out.append(_cavity(part, mu, kappa, b))
+    return out
+
+
+def _cavity(part: _Members, mu: Tensor, kappa: Tensor, b: Tensor) -> _Cavities:
+    m, v = part.mean, part.variance
+    omega = part.omega
+    if omega is None:  # E[ω] = pg_mean(c), c² = E[f²]
+        omega = pg_mean((v + part.residual + (mu + m).square()).sqrt(), b)
+    # Exactly, 1 − ω v = v / v∖, and no v∖ exceeds the prior variance: rounding, or an ω that is not quite the one of
+    # the posterior, must not make it do so.
+    most = (part.prior - part.residual).clamp_min(torch.finfo(v.dtype).tiny)
+    left = torch.maximum(1.0 - omega * v, v / most)
+    variance = v / left + part.residual
+    mean = (m - v * (kappa - omega * mu)) / left
+    prior = part.prior.clamp_min(torch.finfo(v.dtype).tiny)
+    share, lost = 1.0 - variance.mean(0) / prior, (variance - part.residual - v).mean(0) / prior
+    return _Cavities(part.nodes, part.points, mu + mean, variance, share, lost)
+
+
+def _prior_means(model: ForestModel, scores: Tensor | None, pairs: list[tuple[Tensor, Tensor]]) -> list[Tensor]:
+    """μ at pairs of nodes and points."""
+    X = model.predictor.grams.X
+    out = [X.new_zeros(len(points)) for _, points in pairs]
+    if scores is None:
+        return out
+    for chunk in model.chunks(X):
+        mu = model.prior_means(scores[chunk])
+        assert mu is not None
+        for values, (nodes, points) in zip(out, pairs, strict=True):
+            here = ((points >= chunk.start) & (points < chunk.stop)).nonzero()[:, 0]
+            values[here] = mu[nodes[here], points[here] - chunk.start]
+    return out
+
+
+def _members(model: ForestModel, posterior: NodePosterior, places: _Places) -> Iterator[_Members]:
+    work = model.memory_budget // (8 * model.predictor.grams.X.element_size())
+    if not isinstance(posterior, SparsePosterior):
+        yield _kept_members(model, posterior, work)
+        return
+    for v in range(len(posterior.nodes)):
+        node = select(posterior, torch.tensor([v], device=posterior.nodes.device))
+        assert isinstance(node, SparsePosterior)
+        factors = node.factoriser(model.predictor.grams)(slice(0, 1))
+        for points in places.members(node.nodes[0]).split(max(1, work // (4 * node.rows.shape[1]))):
+            yield _sparse_members(model, node, factors, points)
+
+
+def _kept_members(model: ForestModel, posterior: DensePosterior | LinearPosterior, work: int) -> _Members:
+    """The points of a posterior that keeps them, padding left out."""
+    grams, rows = model.predictor.grams, posterior.rows
+    prior = grams.diagonal(posterior.nodes, rows)
+    if isinstance(posterior, DensePosterior):
+        cross = grams.block(posterior.nodes, rows, rows)
+    else:
+        assert grams.features is not None
+        cross = grams.features[rows].mT
+        prior = cross.square().sum(-2)
+    mean = (posterior.weights.transpose(0, 1) @ cross).transpose(0, 1)
+    variance = torch.empty_like(posterior.omega)
+    factors = posterior.factoriser(grams)
+    step = max(1, work // (3 * max(posterior.factor_numbers, rows.numel())))
+    for start in range(0, len(variance), step):
+        draws = slice(start, min(start + step, len(variance)))
+        variance[draws] = posterior.variance(factors(draws), cross, prior, draws).clamp_min(0.0)
+    held = (posterior.omega > 0).any(0)
+    return _Members(
+        nodes=posterior.nodes.unsqueeze(1).expand_as(rows)[held],
+        points=rows[held],
+        omega=posterior.omega[:, held],
+        mean=mean[:, held],
+        variance=variance[:, held],
+        residual=torch.zeros_like(prior[held]),
+        prior=prior[held],
+    )
+
+
+def _sparse_members(model: ForestModel, node: SparsePosterior, factors: Tensor, points: Tensor) -> _Members:
+    """Some of the points of a single node with inducing points."""
+    grams = model.predictor.grams
+    root, factor = factors[:, 0]
+    cross = grams.block(node.nodes, node.rows, points.unsqueeze(0))[0]
+    prior = grams.diagonal(node.nodes, points.unsqueeze(0))[0]
+    a = torch.linalg.solve_triangular(root, cross, upper=False)
+    return _Members(
+        nodes=node.nodes.expand_as(points),
+        points=points,
+        omega=None,
+        mean=node.weights[:, 0] @ cross,
+        variance=torch.linalg.solve_triangular(factor, a, upper=False).square_().sum(0, keepdim=True),
+        residual=(prior - a.square().sum(0)).clamp_min(0.0),
+        prior=prior,
+    )
+
+
+# ---------------------------------------------------------------------------------------------------- predictions
+
+
+def _log_probabilities(
+    model: ForestModel, chunk: slice, scores: Tensor | None, predict_at: PredictAt, cavities: list[_Cavities]
+) -> Tensor:
+    """Left-out class log-probabilities of some of the training points."""
+    x = model.predictor.grams.X[chunk]
+    left, right = model.node_log_probabilities(x, None if scores is None else scores[chunk], predict_at)
+    for part in cavities:
+        here = ((part.points >= chunk.start) & (part.points < chunk.stop)).nonzero()[:, 0]
+        mean, at = part.mean[:, here], (part.nodes[here], part.points[here] - chunk.start)
+        if predict_at == "mean":
+            both = logsigmoid(mean), logsigmoid(-mean)
+        else:
+            both = log_sigmoid_expectation(mean, part.variance[:, here])
+        left[at], right[at] = (side.logsumexp(0) - math.log(len(side)) for side in both)
+    by_tree = [
+        class_log_probabilities(tree, left[nodes], right[nodes])
+        for tree, nodes in zip(model.trees, model.node_of, strict=True)
+    ]
+    return torch.stack(by_tree).logsumexp(0) - math.log(len(by_tree))
+
+
+def _familiarity(model: ForestModel, winners: Tensor, cavities: list[_Cavities]) -> Tensor:
+    """As `ForestModel.familiarity` of the winners, less what a point alone explains at a decision it is part of."""
+    X, trees = model.predictor.grams.X, len(model.trees)
+    share, lost, part_of = X.new_zeros(3, len(X))
+    for tree, nodes in zip(model.trees, model.node_of, strict=True):
+        last = nodes[torch.as_tensor(tree.parent[tree.n_nodes + tree.position], device=nodes.device)][winners]
+        for part in cavities:
+            hit = (part.nodes == last[part.points]).nonzero()[:, 0]
+            share[part.points[hit]] += part.share[hit] / trees
+            lost[part.points[hit]] += part.lost[hit] / trees
+            part_of[part.points[hit]] += 1
+    rest = (part_of < trees).nonzero()[:, 0]  # most winners are right: their decisions are among the cavities
+    share[rest] = model.familiarity(X[rest], winners[rest].cpu().numpy()) - lost[rest]
+    return share.clamp_min(0.0)  # rounding
