@@ -1,0 +1,299 @@
+"""`gptree fscil`: few-shot class-incremental learning on any features, measured session by session."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import numpy as np
+import typer
+
+from gptree.cli import options
+from gptree.cli.console import clear_errors, print_json, print_table, say, shows_progress
+from gptree.cli.data import Data, read_data
+from gptree.cli.models import check_width, class_numbers
+
+if TYPE_CHECKING:
+    from gptree.protocols import IncrementalModel, RunFolder, SessionStream
+
+    Streams = Callable[[int], SessionStream]  # from a seed
+
+_GROWN = ("forest", "tree", "paper")  # methods that grow by a strategy; all others are rivals
+_TABLE_WIDTH = 3  # methods side by side in 80 columns
+
+
+class Strategy(StrEnum):
+    shared_root = "shared-root"
+    session_tree = "session-tree"
+    rebuild_tree = "rebuild-tree"
+    graft = "graft"
+
+
+@clear_errors
+def fscil(
+    data: options.Data,
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder of the run.", metavar="RUN", show_default=False)],
+    base: Annotated[int | None, typer.Option(help="Classes of the base session.", min=1)] = None,
+    way: Annotated[int | None, typer.Option(help="New classes of every later session.", min=1)] = None,
+    shot: Annotated[int | None, typer.Option(help="Training examples of every new class.", min=1)] = None,
+    seeds: Annotated[int, typer.Option(help="Repeat with the seeds 0, 1, …: so many.", min=1)] = 5,
+    method: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="forest (if none is given), tree, paper, or the name of a rival; repeat it to compare several.",
+            metavar="NAME",
+        ),
+    ] = None,
+    strategy: Annotated[
+        Strategy | None,
+        typer.Option(help="How forest, tree and paper grow, if not by a shared root; part of their name in the run."),
+    ] = None,
+    representatives: Annotated[int, typer.Option(help="Examples kept of every base class.", min=1)] = 5,
+    lists: Annotated[
+        Path | None,
+        typer.Option(help="Take the sessions from session_N.txt and test_N.txt in this folder.", metavar="FOLDER"),
+    ] = None,
+    paths: Annotated[
+        str | None,
+        typer.Option(help="With --lists of files: the array or column of DATA that holds their paths.", metavar="NAME"),
+    ] = None,
+    test: Annotated[Path | None, typer.Option(help="File with the test rows, laid out as DATA.")] = None,
+    test_share: Annotated[
+        float, typer.Option(help="Without --test: the share of each class to hold out.", min=0.01, max=0.99)
+    ] = 0.3,
+    features: options.Features = None,
+    labels: options.Labels = None,
+    test_features: Annotated[str | None, typer.Option(help="--features of the test file, if others.")] = None,
+    test_labels: Annotated[str | None, typer.Option(help="--labels of the test file, if others.")] = None,
+    as_json: options.Json = False,
+) -> None:
+    """Teach a model its classes session by session, and measure it after every session.
+
+    A base session of --base classes, then sessions of --way new classes with --shot examples each; the seed decides
+    the order of the classes, the examples, and the random choices of the model. With --lists the sessions are those of
+    the lists, and the seed is the model's alone.
+
+    RUN gets rows.jsonl (one line a method, seed and session), details.jsonl, table.md and curves.png. What RUN already
+    holds is not run again, so an interrupted command goes on where it was, and further methods and seeds can be added.
+    """
+    from gptree.protocols import RunFolder, markdown_table, plot_curves, summary
+
+    run = RunFolder.open(out)
+    train = read_data(data, features, labels)
+    test_features = test_features or features
+    held_out = None if test is None else _read_test(test, test_features, test_labels, labels, train)
+    split = {"base": base, "way": way, "shot": shot}
+    if lists is None:
+        streams, tested = _from_arrays(train, held_out, split, test_share)
+    else:
+        found = _paths(train, features, paths), _paths(held_out, test_features, paths)
+        streams, tested = _from_lists(lists, train, held_out, split, found)
+    first = streams(0)
+    protocol = {**split, "lists": None if lists is None else lists.name, "test": tested}
+    growth = {"strategy": str(strategy or Strategy.shared_root), "representatives": representatives}
+    methods = {_named(name, strategy): _method(name, growth, _shots(first)) for name in method or ["forest"]}
+    settings = {name: {**protocol, **found.settings} for name, found in methods.items()}
+    run.check(data.stem, protocol, settings)
+
+    todo = [(name, seed) for seed in range(seeds) for name in methods if not run.has(name, seed)]
+    _say_plan(first, tested, len(methods) * seeds, len(todo))
+    _run_all(todo, methods, settings, streams, run, shows_progress(as_json))
+    rows = run.all_rows()
+    (out / "table.md").write_text(markdown_table(rows), encoding="utf-8")
+    plot_curves(rows, out / "curves.png")
+    _show(summary(rows), out, protocol, as_json)
+
+
+def _named(name: str, strategy: Strategy | None) -> str:
+    """A method's name in the run: methods that grow in different ways are different methods."""
+    return f"{name}-{strategy}" if strategy is not None and name in _GROWN else name
+
+
+# ---------------------------------------------------------------------------------------------------------- streams
+
+
+def _read_test(path: Path, features: str | None, own_labels: str | None, labels: str | None, train: Data) -> Data:
+    """The test rows, with labels of the same type as those of the training rows."""
+    if path.suffix.lower() == ".npy" and own_labels is None:
+        raise ValueError(f"{path} holds features only: name the file of the labels with --test-labels.")
+    found = read_data(path, features, own_labels or labels, known_columns=train.columns)
+    check_width(found, train.X.shape[1])
+    classes = np.unique(np.asarray(train.y))
+    return Data(path, found.X, classes[class_numbers(found, classes)], found.columns)
+
+
+def _paths(data: Data | None, features: str | None, name: str | None) -> np.ndarray | None:
+    """The path of the file of each row, read as labels are; None where there are none."""
+    if data is None or name is None:
+        return None
+    return read_data(data.path, features, name, known_columns=data.columns).y
+
+
+def _from_arrays(
+    train: Data, held_out: Data | None, split: Mapping[str, int | None], share: float
+) -> tuple[Streams, str]:
+    """The streams by seed, and what they are tested on."""
+    from gptree.protocols import hold_out, stream_from_arrays
+
+    missing = [f"--{name}" for name, value in split.items() if value is None]
+    if missing:
+        raise ValueError(f"{', '.join(missing)} must be given, or --lists, whose sessions are listed in files.")
+    X, y = train.X, np.asarray(train.y)
+    if held_out is None:
+        apart = hold_out(y, share)
+        X, y, X_test, y_test = X[~apart], y[~apart], X[apart], y[apart]
+        tested = f"{100 * share:g} % of each class, held out"
+    else:
+        X_test, y_test, tested = held_out.X, held_out.y, held_out.path.name
+
+    def stream(seed: int) -> SessionStream:
+        sizes: dict[str, Any] = dict(split)
+        return stream_from_arrays(X, y, X_test, y_test, **sizes, seed=seed, name=train.path.stem)
+
+    return stream, tested
+
+
+def _from_lists(
+    folder: Path, train: Data, held_out: Data | None, split: Mapping[str, int | None], paths: tuple[Any, Any]
+) -> tuple[Streams, str]:
+    """The one stream of the lists for every seed, and what it is tested on."""
+    from gptree.protocols import stream_from_lists
+
+    given = [f"--{name}" for name, value in split.items() if value is not None]
+    if given:
+        raise ValueError(f"the sessions are those of --lists: leave {', '.join(given)} out.")
+    if paths[0] is None and held_out is None:
+        raise ValueError(
+            f"name the array or column of {train.path} that holds the paths of the files with --paths, or, if the "
+            "lists hold row numbers, the file of the test rows with --test."
+        )
+    tests = {} if held_out is None else {"X_test": held_out.X, "y_test": held_out.y, "paths_test": paths[1]}
+    stream = stream_from_lists(folder, train.X, train.y, paths=paths[0], **tests, name=train.path.stem)
+    return lambda _: stream, f"the test lists of {folder.name}"
+
+
+def _shots(stream: SessionStream) -> int:
+    """The fewest examples of any class that arrives later: what the base session should prepare for."""
+    later = [np.unique(session.y, return_counts=True)[1].min() for session in stream.sessions[1:]]
+    return int(min(later, default=1))
+
+
+# ---------------------------------------------------------------------------------------------------------- methods
+
+
+@dataclass(frozen=True)
+class Method:
+    """The function from a seed to an unfitted model, and the settings that are the method's own."""
+
+    make: Callable[[int], IncrementalModel]
+    settings: Mapping[str, Any]
+
+
+def _method(name: str, growth: Mapping[str, Any], shots: int) -> Method:
+    if name in _GROWN:
+        return Method(lambda seed: _grown(name, _growth(**growth, shots=shots), seed), growth)
+    from gptree.rivals import INCREMENTAL
+
+    if name not in INCREMENTAL:
+        raise ValueError(f"there is no method '{name}'; there are {', '.join([*_GROWN, *INCREMENTAL])}.")
+    factory, kept = INCREMENTAL[name], growth["representatives"]
+    parameters = factory().get_params()
+    # A rival that keeps examples of the base classes is to keep as many.
+    memory = {"exemplars": kept} if "exemplars" in parameters else {}
+
+    def make(seed: int) -> Any:
+        seeded = {"random_state": seed} if "random_state" in parameters else {}
+        return factory().set_params(**memory, **seeded)
+
+    return Method(make, {"representatives": kept} if memory else {})
+
+
+def _growth(strategy: str, representatives: int, shots: int) -> Any:
+    from gptree import Graft, Growth, RebuildTree, SessionTree, SharedRoot
+
+    kinds = {
+        Strategy.shared_root: SharedRoot,
+        Strategy.session_tree: SessionTree,
+        Strategy.rebuild_tree: RebuildTree,
+        Strategy.graft: Graft,
+    }
+    return Growth(representatives=representatives, shots=shots, strategy=kinds[Strategy(strategy)]())
+
+
+def _grown(name: str, growth: Any, seed: int) -> Any:
+    from gptree import GPForestClassifier, GPTreeClassifier
+
+    if name == "paper":
+        return GPTreeClassifier.paper("rbf", output_scale=8.0, growth=growth, random_state=seed)
+    family = GPForestClassifier if name == "forest" else GPTreeClassifier
+    return family(growth=growth, random_state=seed)
+
+
+def _run_all(
+    todo: list[tuple[str, int]],
+    methods: Mapping[str, Method],
+    settings: Mapping[str, dict[str, Any]],
+    streams: Streams,
+    run: RunFolder,
+    shown: bool,
+) -> None:
+    """Run what is to be done; each run is on the disk when the next one begins."""
+    from gptree.protocols import run_stream
+
+    with _progress(shown, len(todo) * len(streams(0).sessions)) as advance:
+        for method, seed in todo:
+            model = methods[method].make(seed)
+            run.add(
+                run_stream(
+                    model,
+                    streams(seed),
+                    seed=seed,
+                    method=method,
+                    settings=settings[method],
+                    on_session=lambda row: advance(f"{row['method']}, seed {row['seed']}, session {row['session']}"),
+                )
+            )
+
+
+@contextmanager
+def _progress(shown: bool, sessions: int) -> Iterator[Callable[[str], None]]:
+    if not shown or not sessions:
+        yield lambda _: None
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("base session", total=sessions)
+        yield lambda done: bar.update(task, advance=1, description=done)
+
+
+# ---------------------------------------------------------------------------------------------------------- showing
+
+
+def _say_plan(stream: SessionStream, tested: str, runs: int, todo: int) -> None:
+    sizes = [len(session.labels) for session in stream.sessions]
+    later = f"{sum(sizes[1:])} in {len(sizes) - 1} sessions"
+    say(f"{stream.name}: {sizes[0]} base classes, then {later}; tested on {tested}")
+    if todo < runs:
+        say(f"{runs - todo} of {runs} runs are there already")
+
+
+def _show(lines: list[dict[str, Any]], out: Path, protocol: Mapping[str, Any], as_json: bool) -> None:
+    from gptree.protocols import METRICS, summary_cells
+
+    if as_json:
+        for line in lines:
+            line |= {name: line[name] and line[name]._asdict() for name in METRICS}
+        print_json({"run": str(out), "protocol": protocol, "summary": lines})
+        return
+    for start in range(0, len(lines), _TABLE_WIDTH):
+        some = lines[start : start + _TABLE_WIDTH]
+        cells = [{"seeds": str(line["seeds"]), **summary_cells(line)} for line in some]
+        header = [some[0]["data"], *(line["method"] for line in some)]
+        print_table(header, [[name, *(column[name] for column in cells)] for name in cells[0]])
+    say(f"rows, details, table and curves are in {out}")
