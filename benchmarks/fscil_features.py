@@ -15,11 +15,10 @@ import argparse
 import functools
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import torch
-from sklearn.base import BaseEstimator
 
 from benchmarks.data import load
 from benchmarks.rows import Row, Rows, Trial, run_trials
@@ -31,14 +30,13 @@ from gptree import (
     RebuildTree,
     SessionTree,
     SharedRoot,
-    SphereMap,
 )
 from gptree.protocols import SessionStream, run_stream, stream_from_arrays, stream_from_lists, summary, summary_cells
-from gptree.rivals import INCREMENTAL
+from gptree.rivals import INCREMENTAL, Mapped
 
 RESULTS = Path(__file__).parent / "results" / "fscil_features.jsonl"
 SEEDS = 5
-PROTOCOLS: dict[str, dict[str, int]] = {
+PROTOCOLS: dict[str, dict[str, Any]] = {
     "cub200": {"base": 100, "way": 10, "shot": 5},
     "clinc150": {"base": 100, "way": 5, "shot": 5},
     "banking77": {"base": 37, "way": 5, "shot": 5},
@@ -52,33 +50,6 @@ METHODS = (
 )
 #: Of a session's row, what names the run: the trial has it already.
 NAMES = ("data", "method", "settings", "seed", "versions", "machine", "commit")
-
-
-class Mapped(BaseEstimator):
-    """A rival behind the feature map of the base session."""
-
-    def __init__(self, rival: Any):
-        self.rival = rival
-
-    def fit(self, X: np.ndarray, y: np.ndarray) -> Self:
-        self.map_ = SphereMap().fit(X)
-        self.rival.fit(self.map_.transform(X), y)
-        return self
-
-    def add_classes(self, X: np.ndarray, y: np.ndarray) -> Self:
-        self.rival.add_classes(self.map_.transform(X), y)
-        return self
-
-    def predict_proba(self, X: np.ndarray) -> np.ndarray:
-        return self.rival.predict_proba(self.map_.transform(X))
-
-    @property
-    def classes_(self) -> np.ndarray:
-        return self.rival.classes_
-
-    @property
-    def memory_bytes_(self) -> int:
-        return self.rival.memory_bytes_
 
 
 def make_method(name: str, seed: int) -> Any:

@@ -337,17 +337,39 @@ def test_bad_rows(run: Run, model: Path, files: Files, rows: str) -> None:
 def test_demo(run: Run, tmp_path: Path) -> None:
     result = run("demo", "--out", tmp_path / "d", "--json")
     document = json.loads(result.stdout)
-    assert set(document["results"]) == {"gptree forest", "logistic regression"}
-    for row in document["results"].values():
-        assert row["accuracy"] > 0.85  # 20 examples a digit; chance is 0.1
-    for name in ("tree.png", "reliability.png", "confused.png"):
+    forest, class_mean = (document["sessions"][name] for name in ("gptree forest", "nearest class mean"))
+    assert [row["classes"] for row in forest] == [row["classes"] for row in class_mean] == [5, 6, 7, 8, 9, 10]
+    assert forest[-1]["accuracy"] > 0.85  # chance is 0.1
+    assert forest[-1]["nll"] < class_mean[-1]["nll"]
+    assert [found["digit"] for found in document["refused"]] == [5, 6, 7, 8, 9]
+    for found in document["refused"]:
+        assert found["new"] > 2 * found["known"]
+    mistake = document["mistake"]
+    assert mistake["same_to_the_last_bit"]
+    assert mistake["with_mistake"] < mistake["before"] == mistake["after_undo"] == forest[-1]["accuracy"]
+    for name in ("curves.png", "tree.png", "reliability.png", "confused.png"):
         assert (tmp_path / "d" / name).stat().st_size > 10_000
     assert document["example"]["path"]
+    assert load_model(tmp_path / "d" / "model").classes_.tolist() == list(range(10))
 
 
 def test_demo_for_people(run: Run, tmp_path: Path) -> None:
-    result = run("demo", "--out", tmp_path / "d")
-    assert "gptree forest" in result.stdout
-    assert "logistic regression" in result.stdout
-    assert "drawn: " in result.stdout
-    assert "nearest training examples" in result.stdout
+    shown = run("demo", "--out", tmp_path / "d").stdout
+    lines = shown.splitlines()
+    table = lines[lines.index("") + 1 :][:8]
+    assert [line.split("  ")[0] for line in table[1:]] == [
+        "taught",
+        "0 1 2 3 4",
+        *(f"+ {digit}" for digit in range(5, 10)),
+    ]
+    assert max(map(len, table)) < 80
+    words = " ".join(shown.split())
+    for text in (
+        "gptree forest",
+        "nearest class mean",
+        "none of these",
+        "to the last bit",
+        "nearest training examples",
+    ):
+        assert text in words
+    assert f"Drawn in {tmp_path / 'd'}: curves.png, tree.png" in words

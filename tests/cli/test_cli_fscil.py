@@ -186,8 +186,10 @@ def test_options_reach_the_rivals() -> None:
     growth = {"strategy": "graft", "representatives": 3}
     for name in INCREMENTAL:
         method = protocols._method(name, growth, shots=4)
-        parameters = method.make(13).get_params()  # pyright: ignore[reportAttributeAccessIssue]
+        mapped: Any = method.make(13)  # the rival sees the features as the forest does
+        parameters = mapped.rival.get_params()
         assert parameters.get("random_state", 13) == 13
+        assert parameters.get("shots", 4) == 4
         assert parameters.get("exemplars", 3) == 3
         assert method.settings == ({"representatives": 3} if "exemplars" in parameters else {})
 

@@ -14,6 +14,7 @@ from gptree.cli import options
 from gptree.cli.console import clear_errors, print_json, print_table, say, shows_progress
 from gptree.cli.data import Data, read_data
 from gptree.cli.models import check_width, class_numbers, score, score_cells
+from gptree.cli.options import Strategy, growth_of
 
 if TYPE_CHECKING:
     from gptree.cli.models import Classifier
@@ -61,6 +62,21 @@ def fit(
     predict_at: Annotated[
         PredictAt | None, typer.Option(help="Decide at the latent mean, or integrate over the posterior.")
     ] = None,
+    grow: Annotated[
+        bool,
+        typer.Option(
+            "--grow/--no-grow", help="Prepare for classes to come, and keep a few examples of each class only."
+        ),
+    ] = False,
+    representatives: Annotated[
+        int | None, typer.Option(help="--grow: examples kept of every class; 5 if not given.", min=1)
+    ] = None,
+    strategy: Annotated[
+        Strategy | None,
+        typer.Option(
+            help="--grow: where new classes go: shared-root, session-tree, rebuild-tree or graft.", metavar="NAME"
+        ),
+    ] = None,
     paper: Annotated[bool, typer.Option("--paper", help="The settings of the GP-Tree paper; one tree.")] = False,
     seed: Annotated[int, typer.Option(help="Seed of all random choices.", min=0, max=2**32 - 1)] = 0,
     features: options.Features = None,
@@ -72,13 +88,15 @@ def fit(
     """Fit a model to features and labels, and save it.
 
     What is not given is left at the library's defaults: a forest of four trees.
+
+    Any model can be taught more classes with gptree add; one fitted with --grow keeps a few examples a class only.
     """
     _check_folder(out, force)
     train = read_data(data, features, labels)
     held_out = None if test is None else _read_held_out(test, features, labels, train)
     given = {"kernel": kernel, "tree": tree, "predict_at": predict_at}
     settings: dict[str, Any] = {name: str(value) for name, value in given.items() if value is not None}
-    settings |= _inference(inference, chains, steps)
+    settings |= _inference(inference, chains, steps) | _growth(grow, representatives, strategy)
     model = _estimator(paper, trees, {**settings, "random_state": seed, "verbose": shows_progress(as_json)})
     seconds = _fit(model, train)
     model.save(out)
@@ -123,6 +141,16 @@ def _inference(inference: Inference | None, chains: int | None, steps: int | Non
     if sizes:
         raise ValueError("--chains and --steps belong to Gibbs sampling: add --inference gibbs.")
     return {} if inference is None else {"inference": CoordinateAscent()}
+
+
+def _growth(grow: bool, representatives: int | None, strategy: Strategy | None) -> dict[str, Any]:
+    """The parameter `growth`, where it was asked for."""
+    if not grow:
+        if representatives is not None or strategy is not None:
+            raise ValueError("--representatives and --strategy belong to models that grow: add --grow.")
+        return {}
+    given: dict[str, Any] = {} if representatives is None else {"representatives": representatives}
+    return {"growth": growth_of(strategy, **given)}
 
 
 def _estimator(paper: bool, trees: int | None, settings: dict[str, Any]) -> Classifier:

@@ -8,8 +8,11 @@ import typer
 
 from gptree.cli.demo import demo
 from gptree.cli.fitting import fit
+from gptree.cli.growing import add, history, merge, remove, rename, undo
 from gptree.cli.looking import explain, tree
 from gptree.cli.predicting import predict
+from gptree.cli.protocols import fscil
+from gptree.cli.reporting import report
 
 app = typer.Typer(
     help="Gaussian-process trees for classification with many classes.",
@@ -42,5 +45,13 @@ for _command, _example in (
     (predict, "gptree predict model new.csv --out predictions.csv"),
     (tree, "gptree tree model --picture tree.png"),
     (explain, "gptree explain model new.csv --rows 0-4,17"),
+    (add, "gptree add model new_classes.csv"),
+    (remove, "gptree remove model cow eel"),
+    (rename, "gptree rename model cow ox"),
+    (merge, "gptree merge model ox bull --into cattle"),
+    (undo, "gptree undo model"),
+    (history, "gptree history model"),
+    (fscil, "gptree fscil data.npz --base 60 --way 5 --shot 5 --out run"),
+    (report, "gptree report run --out report.html"),
 ):
     app.command(epilog=f"Example: {_example}")(_command)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -28,3 +29,23 @@ Labels = Annotated[
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout, for machines.")]
+
+
+class Strategy(StrEnum):
+    shared_root = "shared-root"
+    session_tree = "session-tree"
+    rebuild_tree = "rebuild-tree"
+    graft = "graft"
+
+
+def growth_of(strategy: str | None, **settings: Any) -> Any:
+    """The `Growth` of a strategy by its name on the command line."""
+    from gptree import Graft, Growth, RebuildTree, SessionTree, SharedRoot
+
+    strategies = {
+        Strategy.shared_root: SharedRoot,
+        Strategy.session_tree: SessionTree,
+        Strategy.rebuild_tree: RebuildTree,
+        Strategy.graft: Graft,
+    }
+    return Growth(strategy=strategies[Strategy(strategy or Strategy.shared_root)](), **settings)

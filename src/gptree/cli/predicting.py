@@ -14,6 +14,8 @@ from gptree.cli import options
 from gptree.cli.console import clear_errors, print_json, say
 from gptree.cli.models import class_numbers, open_model, read_for, score, score_cells
 
+UNKNOWN = "none of these"  # the answer of --open about rows of no class
+
 
 @clear_errors
 def predict(
@@ -24,6 +26,13 @@ def predict(
     with_score: Annotated[
         bool, typer.Option("--score", help="Report accuracy and calibration against the labels in DATA.")
     ] = False,
+    open_set: Annotated[
+        bool, typer.Option("--open", help=f"Answer “{UNKNOWN}” where a row is like nothing that the model knows.")
+    ] = False,
+    reject: Annotated[
+        float | None,
+        typer.Option(help="--open: the share of rows of known classes to refuse; 0.05 if not given.", min=0.0, max=1.0),
+    ] = None,
     features: options.Features = None,
     labels: options.Labels = None,
     as_json: options.Json = False,
@@ -32,9 +41,13 @@ def predict(
 
     Prints comma-separated lines, one a row of DATA: the label and its probability, with --proba also the probability of
     every class. An .npz file gets the arrays `prediction`, `confidence`, `classes` and, with --proba, `probabilities`.
+
+    With --open, the probability beside a refusal is that of the class that comes first.
     """
     if out is not None and out.suffix.lower() not in (".csv", ".npz"):
         raise ValueError(f"{out}: predictions are written as .csv or .npz; name such a file with --out.")
+    if reject is not None and not open_set:
+        raise ValueError("--reject belongs to --open.")
     classifier = open_model(model)
     rows = read_for(classifier, data, features, labels, need_labels=with_score)
     y = class_numbers(rows, classifier.classes_) if with_score else None
@@ -45,6 +58,9 @@ def predict(
         "classes": classifier.classes_,
         **({"probabilities": probabilities} if proba else {}),
     }
+    if open_set:
+        share = {} if reject is None else {"reject": reject}
+        result["prediction"] = classifier.predict_open(rows.X, **share, unknown=UNKNOWN)
     if out is not None:
         _write(out, result)
         say(f"{len(rows.X):,} predictions written to {out}")

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,6 +15,7 @@ from gptree.cli import options
 from gptree.cli.console import clear_errors, print_json, print_table, say, shows_progress
 from gptree.cli.data import Data, read_data
 from gptree.cli.models import check_width, class_numbers
+from gptree.cli.options import Strategy, growth_of
 
 if TYPE_CHECKING:
     from gptree.protocols import IncrementalModel, RunFolder, SessionStream
@@ -24,13 +24,6 @@ if TYPE_CHECKING:
 
 _GROWN = ("forest", "tree", "paper")  # methods that grow by a strategy; all others are rivals
 _TABLE_WIDTH = 3  # methods side by side in 80 columns
-
-
-class Strategy(StrEnum):
-    shared_root = "shared-root"
-    session_tree = "session-tree"
-    rebuild_tree = "rebuild-tree"
-    graft = "graft"
 
 
 @clear_errors
@@ -195,8 +188,8 @@ class Method:
 
 def _method(name: str, growth: Mapping[str, Any], shots: int) -> Method:
     if name in _GROWN:
-        return Method(lambda seed: _grown(name, _growth(**growth, shots=shots), seed), growth)
-    from gptree.rivals import INCREMENTAL
+        return Method(lambda seed: _grown(name, growth_of(**growth, shots=shots), seed), growth)
+    from gptree.rivals import INCREMENTAL, Mapped
 
     if name not in INCREMENTAL:
         raise ValueError(f"there is no method '{name}'; there are {', '.join([*_GROWN, *INCREMENTAL])}.")
@@ -204,24 +197,13 @@ def _method(name: str, growth: Mapping[str, Any], shots: int) -> Method:
     parameters = factory().get_params()
     # A rival that keeps examples of the base classes is to keep as many.
     memory = {"exemplars": kept} if "exemplars" in parameters else {}
+    expected = {"shots": shots} if "shots" in parameters else {}
 
     def make(seed: int) -> Any:
         seeded = {"random_state": seed} if "random_state" in parameters else {}
-        return factory().set_params(**memory, **seeded)
+        return Mapped(factory().set_params(**memory, **expected, **seeded))
 
     return Method(make, {"representatives": kept} if memory else {})
-
-
-def _growth(strategy: str, representatives: int, shots: int) -> Any:
-    from gptree import Graft, Growth, RebuildTree, SessionTree, SharedRoot
-
-    kinds = {
-        Strategy.shared_root: SharedRoot,
-        Strategy.session_tree: SessionTree,
-        Strategy.rebuild_tree: RebuildTree,
-        Strategy.graft: Graft,
-    }
-    return Growth(representatives=representatives, shots=shots, strategy=kinds[Strategy(strategy)]())
 
 
 def _grown(name: str, growth: Any, seed: int) -> Any:

@@ -161,6 +161,7 @@ class _TreeClassifier(Growing, OpenSet, ClassifierMixin, BaseEstimator):
             inference,
             self.growth,
             with_experts=self.prior_mean is not None,
+            predict_at=self.predict_at,
             on_sphere=self._on_sphere,
             **how,
         )

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from gptree.estimators.suggestion import suggest
-from gptree.incremental import Grown
+from gptree.incremental import Base, Grown, with_novelty
 from gptree.inference import PredictAt
 from gptree.model import ForestModel, left_out_predictions, novelty_threshold
 
@@ -23,6 +23,7 @@ class OpenSet:
     model_: ForestModel
     y_: np.ndarray
     left_out_: Tensor | None
+    base_: Base | None
     grown_: Grown | None
     predict_at: PredictAt
     _explained: Callable[[Any], tuple[Tensor, np.ndarray, np.ndarray]]
@@ -75,23 +76,53 @@ class OpenSet:
         return 1.0 - np.exp(log_p.max(1)) * familiarity
 
     def _left_out_novelty(self) -> tuple[np.ndarray, np.ndarray]:
-        """Novelty of the examples that are kept, each without itself, and their class numbers.
+        """Novelty of known examples, each without itself, and their class numbers.
 
         Computed when first asked for, and again when the model has changed.
         """
         known = self.__dict__.get("_novelty_of")
         if known is not None and known[0] is self.model_:
             return known[1]
-        model, grown = self.model_, self.grown_
-        scores, y, rows = self._with_prior(self.left_out_), self.y_, np.arange(len(self.y_))
-        if grown is not None:  # examples kept of classes that are still there; what is said of other rows is dropped
-            rows, y = grown.rows.cpu().numpy(), np.zeros(len(self.y_), dtype=np.int64)
-            y[rows] = grown.y.cpu().numpy()
-            scores = None
-            if grown.left_out is not None:
-                scores = grown.left_out.new_zeros(len(y), grown.left_out.shape[1])
-                scores[grown.rows] = grown.left_out
-        novelty = left_out_predictions(model, y, scores, predict_at=self.predict_at).novelty.cpu().numpy()
-        found = (novelty[rows], y[rows])
-        self._novelty_of = (model, found)
+        if self.grown_ is not None:
+            found = self._grown_novelty(self.grown_)
+        elif self.base_ is not None and self.base_.novelty is not None:
+            found = self.base_.novelty.values.cpu().numpy(), self.base_.novelty.y.cpu().numpy()
+        else:
+            scores = self._with_prior(self.left_out_)
+            left_out = left_out_predictions(self.model_, self.y_, scores, predict_at=self.predict_at)
+            found = left_out.novelty.cpu().numpy(), self.y_
+        self._novelty_of = (self.model_, found)
         return found
+
+    def _grown_novelty(self, grown: Grown) -> tuple[np.ndarray, np.ndarray]:
+        """Of the examples that a grown model keeps, and of those of the base session that it does not keep.
+
+        Exemplars are typical of their class, and few. How strange all examples of the base session were is known; in
+        the grown model each is taken to be stranger by as much as the exemplars of its class have become, on average.
+        """
+        assert self.base_ is not None
+        if self.base_.novelty is None:
+            self.base_ = with_novelty(self.base_, self.predict_at)
+        base, seen = self.base_, self.base_.novelty
+        assert seen is not None
+        y = np.zeros(len(self.y_), dtype=np.int64)  # what is said of rows that are not in memory is dropped
+        rows = grown.rows.cpu().numpy()
+        y[rows] = grown.y.cpu().numpy()
+        scores = None
+        if grown.left_out is not None:
+            scores = grown.left_out.new_zeros(len(y), grown.left_out.shape[1])
+            scores[grown.rows] = grown.left_out
+        novelty = left_out_predictions(self.model_, y, scores, predict_at=self.predict_at).novelty.cpu().numpy()
+
+        values, codes, exemplars = (part.cpu().numpy() for part in (seen.values, seen.y, seen.exemplars))
+        kept = base.exemplars.cpu().numpy()
+        risen = novelty[kept] - values[exemplars]
+        risen = np.bincount(codes[exemplars], risen, base.n_classes) / np.bincount(codes[exemplars])
+        place = np.full(base.n_classes, -1)
+        place[[c.number for c in grown.contents.base]] = np.arange(len(grown.contents.base))
+        there = place[codes] >= 0
+        later = rows[rows >= len(base.X)]
+        return (
+            np.concatenate([np.clip(values + risen[codes], 0.0, 1.0)[there], novelty[later]]),
+            np.concatenate([place[codes[there]], y[later]]),
+        )

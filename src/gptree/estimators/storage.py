@@ -142,11 +142,7 @@ def load_estimator(folder: str | Path, classes: Mapping[str, type], kernel: Kern
         there = {name: value.to(place) for name, value in tensors.items()}
         estimator.experts_ = _record_from_parts(document["experts"], there, "experts")
         estimator.journal_ = tuple(
-            Entry(
-                **{key: tuple(value) if isinstance(value, list) else value for key, value in entry.items()},
-                features=there.get(f"journal.{i}.features"),
-            )
-            for i, entry in enumerate(document["journal"])
+            _entry_from_parts(entry, there.get(f"journal.{i}.features")) for i, entry in enumerate(document["journal"])
         )
         estimator.base_ = None
         if document["base"] is not None:
@@ -249,6 +245,11 @@ def _record_from_parts(settings: dict[str, Any] | None, tensors: Mapping[str, Te
         raise StorageError(str(error)) from None
 
 
+def _entry_from_parts(entry: Mapping[str, Any], features: Tensor | None) -> Entry:
+    values: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in entry.items()}
+    return Entry(**values, features=features)
+
+
 def _base_to_parts(base: Base, tensors: dict[str, Tensor]) -> dict[str, Any]:
     document, model = model_to_parts(base.model)
     tensors |= _present("base.model", **model)
@@ -257,6 +258,7 @@ def _base_to_parts(base: Base, tensors: dict[str, Tensor]) -> dict[str, Any]:
         "model": document,
         "expert": _record_to_parts(base.expert, "base.expert", tensors),
         "newcomers": _record_to_parts(base.newcomers, "base.newcomers", tensors),
+        "novelty": _record_to_parts(base.novelty, "base.novelty", tensors),
     }
 
 
@@ -272,6 +274,7 @@ def _base_from_parts(
         model=model_from_parts(document["model"], _below("base.model", tensors), place, kernel),
         expert=_record_from_parts(document["expert"], tensors, "base.expert"),
         newcomers=_record_from_parts(document["newcomers"], tensors, "base.newcomers"),
+        novelty=_record_from_parts(document["novelty"], tensors, "base.novelty"),
         **{name: tensors.get(f"base.{name}") for name in _BASE_TENSORS},  # pyright: ignore[reportArgumentType]
     )
 

@@ -1,7 +1,7 @@
 """Which unlabelled rows to label next.
 
-A label helps the rows around it. With u_j how unsure the model is of row j, k a similarity and L what is labelled, the
-rows S to label are those that most increase
+A label helps the rows around it. With u_j how unsure the model is of row j, k the default kernel (an RBF on the sphere,
+without its output scale) and L what is labelled, the rows S to label are those that most increase
 
     Σ_j u_j · max over i in L and S of k(x_i, x_j),
 
@@ -16,14 +16,12 @@ import numpy as np
 
 from gptree.tree import unit_length
 
-#: k(x, x′) = exp(β (g − 1)) with g the cosine. Between 2 and 10 little changes.
-SHARPNESS = 5.0
 #: All pairs of so many rows are compared at a time; a larger pool is taken in parts.
 ROWS_A_PART = 4096
 
 
 def suggest(log_probabilities: np.ndarray, features: np.ndarray, labelled: np.ndarray, n: int) -> np.ndarray:
-    """Numbers of the n rows to label next, (n,), the most useful first.
+    """Numbers of the n rows to label next, (n,), in the order in which they were chosen.
 
     Parameters
     ----------
@@ -35,7 +33,7 @@ def suggest(log_probabilities: np.ndarray, features: np.ndarray, labelled: np.nd
     total = len(features)
     if not 0 <= n <= total:
         raise ValueError(f"{n} rows were asked for, but there are {total} to choose from.")
-    unsure = uncertainty(log_probabilities)
+    unsure = uncertainty(log_probabilities).astype(np.float32)
     pool, known = (unit_length(np.asarray(x, dtype=np.float32)) for x in (features, labelled))
     parts = -(-total // ROWS_A_PART)
     chosen: list[np.ndarray] = []
@@ -58,20 +56,21 @@ def uncertainty(log_probabilities: np.ndarray) -> np.ndarray:
 
 def _most_covering(pool: np.ndarray, unsure: np.ndarray, known: np.ndarray, n: int) -> np.ndarray:
     """Greedy choice of n rows of the pool."""
-    similarity = _similarity(pool, pool)
-    nearest = _similarity(pool, known).max(axis=1, initial=0.0)  # to a label
-    gain = np.maximum(similarity - nearest, 0.0) @ unsure
+    K = _kernel(pool, pool)
+    covered = _kernel(pool, known).max(axis=1, initial=0.0)  # by the nearest label
+    gain = np.maximum(K - covered, 0.0) @ unsure
     chosen: list[int] = []
     for _ in range(n):
         best = int(gain.argmax())
         chosen.append(best)
-        closer = np.flatnonzero(similarity[best] > nearest)
-        columns, before, after = similarity[:, closer], nearest[closer], similarity[best, closer]
+        closer = np.flatnonzero(K[best] > covered)  # only the gains that come from these rows change
+        columns, before, after = K[:, closer], covered[closer], K[best, closer]
         gain -= (np.maximum(columns - before, 0.0) - np.maximum(columns - after, 0.0)) @ unsure[closer]
-        nearest[closer] = after
+        covered[closer] = after
         gain[chosen] = -np.inf
     return np.array(chosen, dtype=np.int64)
 
 
-def _similarity(x: np.ndarray, other: np.ndarray) -> np.ndarray:
-    return np.exp(SHARPNESS * (x @ other.T - 1.0))
+def _kernel(x: np.ndarray, other: np.ndarray) -> np.ndarray:
+    # k(x, x′) = exp(−½ ‖x − x′‖²) for vectors of unit length
+    return np.exp(x @ other.T - 1.0)

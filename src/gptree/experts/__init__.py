@@ -4,7 +4,7 @@ from gptree.experts.adapters import PriorScores, SklearnExpert
 from gptree.experts.density import ExemplarDensity, FittedKernelDensity, KernelDensity, exemplar_density
 from gptree.experts.examples import ALONE, Examples, shot_folds
 from gptree.experts.grown import FittedGrown, FittedSingle, Newcomers, root_log_odds
-from gptree.experts.interface import Expert, Fit, FittedExpert, State, restore
+from gptree.experts.interface import Expert, Fit, FittedExpert, Record, State, restore
 from gptree.experts.lda import LDA, FittedLDA, lda_scores
 from gptree.experts.pool import FittedPool, Pool, pooled
 from gptree.experts.random_features import FittedRandomFeatures, RandomFeatures
@@ -33,6 +33,7 @@ __all__ = [
     "Pool",
     "PriorScores",
     "RandomFeatures",
+    "Record",
     "Ridge",
     "SklearnExpert",
     "State",

@@ -29,6 +29,9 @@ from gptree.experts.random_features import FittedRandomFeatures
 from gptree.experts.ridge import FittedKernelRidge, KernelRidge
 from gptree.experts.tempering import best_temperature, fill_own
 
+#: A session may not take long: beyond so many examples in memory, regression is on a balanced part of them.
+RIDGE = KernelRidge(at_most=4_000)
+
 
 @dataclass(frozen=True, eq=False)
 class FittedSingle(FittedExpert):
@@ -72,7 +75,7 @@ class Newcomers(Record):
         points = torch.cat([exemplars.points.to(X.dtype), X])
         examples = Examples.of(points, density.labels, C)
         in_covariance = torch.arange(len(points), device=X.device) < len(exemplars.points)
-        ridge = KernelRidge().fit_at(examples, self.ridge_penalty, self.ridge_temperature)
+        ridge = RIDGE.fit_at(examples, self.ridge_penalty, self.ridge_temperature)
         random_expert: Any = random_lda.expert
         everyone = torch.arange(len(points), device=X.device)
 

@@ -1,10 +1,10 @@
 """Classes that keep arriving: what is kept, where new classes go, and a journal of what happened."""
 
-from gptree.incremental.base import base_of, fit_base, with_newcomers
+from gptree.incremental.base import base_of, fit_base, with_newcomers, with_novelty
 from gptree.incremental.growth import Graft, Growth, RebuildTree, SessionTree, SharedRoot, Strategy
 from gptree.incremental.journal import Contents, Entry, contents, now
 from gptree.incremental.memory import Herding, KMeansSamples, SpreadSamples
-from gptree.incremental.session import Base, Grown, Rules, grow
+from gptree.incremental.session import Base, Grown, Novelty, Rules, grow
 
 __all__ = [
     "Base",
@@ -15,6 +15,7 @@ __all__ = [
     "Growth",
     "Herding",
     "KMeansSamples",
+    "Novelty",
     "RebuildTree",
     "Rules",
     "SessionTree",
@@ -27,4 +28,5 @@ __all__ = [
     "grow",
     "now",
     "with_newcomers",
+    "with_novelty",
 ]

@@ -25,9 +25,9 @@ from gptree.experts import (
 from gptree.incremental.episodes import RANDOM_LDA, learn_newcomers
 from gptree.incremental.growth import Growth
 from gptree.incremental.memory import Exemplars, select_exemplars
-from gptree.incremental.session import Base
-from gptree.inference import CoordinateAscent, Grams, Inference, NodePredictor, ThroughExemplars
-from gptree.model import ForestModel, TrainingData, fit_forest
+from gptree.incremental.session import Base, Novelty
+from gptree.inference import CoordinateAscent, Grams, Inference, NodePredictor, PredictAt, ThroughExemplars
+from gptree.model import ForestModel, TrainingData, fit_forest, left_out_predictions
 from gptree.tree import ClassTree, label_hashes
 
 #: Many examples a class and one covariance: less shrinkage is needed than with few.
@@ -45,6 +45,7 @@ def fit_base(
     growth: Growth,
     *,
     with_experts: bool,
+    predict_at: PredictAt,
     on_sphere: Callable[[Tensor], Tensor],
     memory_budget: int,
     n_jobs: int | None,
@@ -77,6 +78,7 @@ def fit_base(
         progress=progress,
     )
     rows = torch.as_tensor(exemplars.rows, device=X.device)
+    novelty = left_out_predictions(model, y, left_out, predict_at=predict_at).novelty
     base = Base(
         keys=tuple(labels),
         model=_on_rows(model, rows),
@@ -87,8 +89,15 @@ def fit_base(
         exemplar_weights=torch.as_tensor(exemplars.weights).to(X),
         left_out=None if left_out is None else left_out[rows].to(X.dtype),
         newcomers=newcomers,
+        novelty=Novelty(novelty, codes, rows),
     )
     return base, exemplars.rows
+
+
+def with_novelty(base: Base, predict_at: PredictAt) -> Base:
+    """The base of a model that still has all its examples, after looking at how strange they are to it."""
+    left_out = left_out_predictions(base.model, base.y.cpu().numpy(), base.left_out, predict_at=predict_at)
+    return replace(base, novelty=Novelty(left_out.novelty, base.y, base.exemplars))
 
 
 def base_of(

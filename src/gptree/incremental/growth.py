@@ -118,7 +118,7 @@ class Growth(Settings):
         for name in ("representatives", "shots"):
             value = getattr(self, name)
             whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
-            require(whole and value >= 1, f"{name} must be a whole number of at least 1, got {value!r}.")
+            require(bool(whole and value >= 1), f"{name} must be a whole number of at least 1, got {value!r}.")
         if not isinstance(self.strategy, Strategy):
             raise TypeError(
                 f"strategy must be SharedRoot(), SessionTree(), RebuildTree() or Graft(), not {self.strategy!r}."

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from sklearn.cluster import KMeans
@@ -23,7 +23,8 @@ class KMeansSamples(Settings):
         seed = int(random.integers(2**31))
         with warnings.catch_warnings():  # fewer distinct examples than centres: some centres coincide
             warnings.simplefilter("ignore", ConvergenceWarning)
-            centres = KMeans(count, n_init=4, random_state=seed).fit(features).cluster_centers_
+            clusters: Any = KMeans(count, n_init=4, random_state=seed)  # pyright: ignore[reportArgumentType]
+            centres = clusters.fit(features).cluster_centers_
         return _distances(features, centres).argmin(0)
 
 

@@ -17,12 +17,24 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gptree.experts import FittedExpert, Newcomers
+from gptree.experts import FittedExpert, Newcomers, Record
 from gptree.incremental.growth import Placement, SessionTree, Strategy
 from gptree.incremental.journal import Contents
 from gptree.inference import Diagnostics, Grams, Inference, LargeNodes, NodePredictor, fit_nodes
 from gptree.model import ForestModel, TrainingData, node_problems
 from gptree.tree import ClassTree, build_tree, surviving
+
+
+@dataclass(frozen=True, eq=False)
+class Novelty(Record):
+    """How strange the examples of the base session were to its model, each left out."""
+
+    values: Tensor
+    """(n,)."""
+    y: Tensor
+    """(n,) class numbers."""
+    exemplars: Tensor
+    """(m,) which of them are the exemplars."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,6 +58,8 @@ class Base:
     """(n, B) left-out class log-probabilities at the rows."""
     newcomers: Newcomers | None
     """What was learnt about classes that arrive later; None for zero prior means, or before it is needed."""
+    novelty: Novelty | None = None
+    """Of all examples of the base session, also of those that were not kept; None before it is needed."""
 
     @property
     def X(self) -> Tensor:

@@ -234,12 +234,13 @@ def _class_rows(data: TrainingData, large_nodes: LargeNodes | None, hashes: np.n
     order = np.argsort(data.y, kind="stable")
     counts = np.bincount(data.y, minlength=len(hashes))
     rows = np.split(order, np.cumsum(counts)[:-1])
-    through_exemplars = isinstance(large_nodes, ThroughExemplars)
-    if large_nodes is None or (len(data.y) <= large_nodes.points and not through_exemplars):
+    few = large_nodes is None or len(data.y) <= large_nodes.points
+    if large_nodes is None or (few and not isinstance(large_nodes, ThroughExemplars)):
         return rows
     random = [node_generator(seed, node_key(hashes[c : c + 1])) for c in range(len(rows))]
-    if through_exemplars:  # exemplars first, the others at random
+    if isinstance(large_nodes, ThroughExemplars):  # exemplars first, the others at random
         shuffled = [r.permutation(each) for r, each in zip(random, rows, strict=True)]
+        assert data.exemplars is not None
         first = [np.isin(each, data.exemplars) for each in shuffled]
         return [each[np.argsort(~kept, kind="stable")] for each, kept in zip(shuffled, first, strict=True)]
     features = data.X.cpu().numpy()

@@ -7,13 +7,18 @@ Settings left open are chosen on left-out training points, never on test data.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from gptree.rivals.base import Head
 from gptree.rivals.class_mean import NearestClassMean
+from gptree.rivals.incremental import IncrementalHead
 from gptree.rivals.lda import ShrinkageLDA
+from gptree.rivals.lda_sessions import StreamingLDA, TeenLDA
 from gptree.rivals.logistic import LogisticHead
+from gptree.rivals.logistic_memory import LogisticMemory
+from gptree.rivals.mapped import Mapped
 from gptree.rivals.neighbours import NearestNeighbours
-from gptree.rivals.ranpac import RanPAC
+from gptree.rivals.ranpac import RanPAC, SessionRanPAC
 from gptree.rivals.ridge import RidgeHead
 
 RIVALS: dict[str, Callable[[], Head]] = {
@@ -26,13 +31,31 @@ RIVALS: dict[str, Callable[[], Head]] = {
 }
 """Every rival by name, made with its default settings."""
 
+INCREMENTAL: dict[str, Callable[[], IncrementalHead]] = {
+    "class-mean": NearestClassMean,
+    "slda": StreamingLDA,
+    "ranpac": SessionRanPAC,
+    "ranpac-balanced": partial(SessionRanPAC, balanced=True),
+    "lda-teen": TeenLDA,
+    "rf-lda-teen": partial(TeenLDA, random_features=1_000),
+    "logistic-memory": LogisticMemory,
+}
+"""Every rival that learns further classes, by name, made with its default settings."""
+
 __all__ = [
+    "INCREMENTAL",
     "RIVALS",
     "Head",
+    "IncrementalHead",
     "LogisticHead",
+    "LogisticMemory",
+    "Mapped",
     "NearestClassMean",
     "NearestNeighbours",
     "RanPAC",
     "RidgeHead",
+    "SessionRanPAC",
     "ShrinkageLDA",
+    "StreamingLDA",
+    "TeenLDA",
 ]

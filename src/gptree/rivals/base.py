@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import warnings
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Self
 
 import numpy as np
@@ -33,9 +35,8 @@ class Head(ClassifierMixin, BaseEstimator, ABC):
         """Unnormalised class log-probabilities (n, C)."""
 
     def fit(self, X: Any, y: Any) -> Self:
-        x, y = _validated(self, X, y)
-        with warnings.catch_warnings():  # scikit-learn takes one shot a class for a slip; here it is a use
-            warnings.filterwarnings("ignore", message="The number of unique classes is greater")
+        x, y = validated(self, X, y)
+        with one_shot_allowed():
             check_classification_targets(y)
             classes, codes = np.unique(y, return_inverse=True)
             if len(classes) < 2:
@@ -53,8 +54,17 @@ class Head(ClassifierMixin, BaseEstimator, ABC):
 
     def _checked_logits(self, X: Any) -> np.ndarray:
         check_is_fitted(self)
-        return self._logits(_validated(self, X, reset=False))
+        return self._logits(validated(self, X, reset=False))
 
 
-def _validated(head: Head, *arrays: Any, reset: bool = True) -> Any:
+def validated(head: Head, *arrays: Any, reset: bool = True) -> Any:
+    """X, or X and y, checked; `reset` takes the number of features from X instead of checking it."""
     return validate_data(head, *arrays, reset=reset, dtype=[np.float64, np.float32])
+
+
+@contextmanager
+def one_shot_allowed() -> Iterator[None]:
+    """scikit-learn warns of one shot a class as if it were a slip; here it is a use."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="The number of unique classes is greater")
+        yield

@@ -7,19 +7,21 @@ from typing import Literal
 import numpy as np
 from sklearn.metrics.pairwise import cosine_similarity, euclidean_distances
 
-from gptree.rivals.base import Head
+from gptree.rivals.incremental import IncrementalHead
 from gptree.rivals.left_out import Scorer, class_means, fit_temperature, left_out_scores, scale_of, shot_folds
 
 ONE_SHOT_TEMPERATURE = 14.0  # the best for one-shot draws of three sets of embeddings: 12 to 18
 
 
-class NearestClassMean(Head):
+class NearestClassMean(IncrementalHead):
     """Softmax over the similarity of a point to the class means, at a fitted temperature.
 
     metric: "cosine", the angle to the mean, or "euclidean", minus half the squared distance in units of the
         mean squared distance of the training points from their centre.
     temperature: the factor τ of the scores; None fits it by the left-out NLL (`temperature_`). Where every
         class has one example there is nothing to leave out, and τ is `ONE_SHOT_TEMPERATURE`.
+
+    Later classes add their means; the temperature and the unit of distance stay those of the base.
     """
 
     def __init__(self, metric: Literal["cosine", "euclidean"] = "cosine", temperature: float | None = None):
@@ -40,6 +42,9 @@ class NearestClassMean(Head):
             self.temperature_, _ = fit_temperature(scores[scored], y[scored])
         else:
             self.temperature_ = ONE_SHOT_TEMPERATURE
+
+    def _add(self, x: np.ndarray, y: np.ndarray) -> None:
+        self.means_ = np.concatenate([self.means_, class_means(x, y)])
 
     def _scorer(self, x: np.ndarray, y: np.ndarray) -> Scorer:
         means = class_means(x, y)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 from sklearn.covariance import ledoit_wolf_shrinkage
@@ -28,65 +26,66 @@ class ShrinkageLDA(Head):
     def _fit(self, x: np.ndarray, y: np.ndarray) -> None:
         x = x.astype(np.float64)  # a covariance shrunk by little is near singular
         self.means_ = class_means(x, y)
-        within = Within.of(x - self.means_[y])
-        if within is None:
-            self.shrinkage_, self.temperature_ = 1.0, 1.0
-            self.coef_ = self.means_ * ONE_SHOT_PRECISION / scale_of(x) ** 2
-        else:
-            scores, folds = left_out_discriminant(x, y, within), shot_folds(y, limit=30)
-            self.shrinkage_ = within.shrinkage
-            self.temperature_, _ = fit_temperature(scores[folds >= 0], y[folds >= 0])
-            self.coef_ = within.solve(self.means_)
-        self.intercept_ = -0.5 * np.sum(self.coef_ * self.means_, axis=1)
+        residuals, covariance = x - self.means_[y], within_covariance(x, y)
+        self.shrinkage_, self.temperature_ = 1.0, 1.0
+        if np.sum(residuals**2) > 0:
+            by_ledoit_wolf = float(ledoit_wolf_shrinkage(residuals, assume_centered=True))
+            self.shrinkage_ = max(by_ledoit_wolf, LEAST_SHRINKAGE)
+            self.temperature_ = left_out_temperature(x, y, covariance, self.shrinkage_)
+        coef, self.intercept_ = discriminant(self.means_, covariance, self.shrinkage_)
+        self.coef_ = coef.T
 
     def _logits(self, x: np.ndarray) -> np.ndarray:
-        return self.temperature_ * (x @ self.coef_.T + self.intercept_)  # xᵀΣ⁻¹x is common to all classes
+        return self.temperature_ * (x @ self.coef_.T + self.intercept_)
 
 
-@dataclass(frozen=True)
-class Within:
-    """The covariance (1 − λ) RᵀR/n + λ tr(RᵀR)/(nd) I of residuals R (n, d), by its Cholesky factor."""
-
-    residuals: np.ndarray
-    shrinkage: float
-    factor: tuple[np.ndarray, bool]
-
-    @classmethod
-    def of(cls, residuals: np.ndarray) -> Within | None:
-        """With λ by Ledoit and Wolf; None where the residuals are all zero."""
-        n, d = residuals.shape
-        variance = float(np.sum(residuals**2)) / (n * d)
-        if variance == 0:
-            return None
-        shrinkage = max(float(ledoit_wolf_shrinkage(residuals, assume_centered=True)), LEAST_SHRINKAGE)
-        covariance = (1 - shrinkage) * residuals.T @ residuals / n
-        covariance[np.diag_indices(d)] += shrinkage * variance
-        return cls(residuals, shrinkage, cho_factor(covariance, overwrite_a=True))
-
-    def solve(self, rows: np.ndarray) -> np.ndarray:
-        """Σ⁻¹ times each row."""
-        return cho_solve(self.factor, rows.T).T
+def within_covariance(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """S = RᵀR/n of the residuals R of x from the class means, or its stand-in where no class varies."""
+    residuals = x - class_means(x, y)[y]
+    covariance = residuals.T @ residuals / len(x)
+    if np.trace(covariance) > 0:
+        return covariance
+    return np.eye(x.shape[1]) * scale_of(x) ** 2 / ONE_SHOT_PRECISION
 
 
-def left_out_discriminant(x: np.ndarray, y: np.ndarray, within: Within) -> np.ndarray:
-    """Scores −½ (x_i − μ_c)ᵀ Σ⁻¹ (x_i − μ_c), (n, C): μ_c without the fold of x_i, Σ without x_i.
+def discriminant(means: np.ndarray, covariance: np.ndarray, shrinkage: float) -> tuple[np.ndarray, np.ndarray]:
+    """W (d, C) and b (C,) with xᵀW + b = −½ (x − μ_c)ᵀ Σ_λ⁻¹ (x − μ_c) but for what is common to all classes."""
+    coef = _solve(covariance, shrinkage, means).T
+    return coef, -0.5 * np.sum(coef * means.T, axis=0)
 
-    Taking x_i out of its class changes RᵀR by −n_y/(n_y − 1) r rᵀ, r = x_i − μ_y: a rank-one change of Σ
+
+def _solve(covariance: np.ndarray, shrinkage: float, rows: np.ndarray) -> np.ndarray:
+    """Σ_λ⁻¹ times each row, Σ_λ = (1 − λ) S + λ tr(S)/d I."""
+    sigma = (1 - shrinkage) * covariance
+    sigma[np.diag_indices(len(sigma))] += shrinkage * np.trace(covariance) / len(sigma)
+    return cho_solve(cho_factor(sigma, overwrite_a=True), rows.T).T
+
+
+def left_out_temperature(x: np.ndarray, y: np.ndarray, covariance: np.ndarray, shrinkage: float) -> float:
+    """The τ of least left-out NLL; at least one class must have two examples."""
+    scores = left_out_discriminant(x, y, covariance, shrinkage)
+    scored = ~np.isnan(scores[:, 0])
+    return fit_temperature(scores[scored], y[scored])[0]
+
+
+def left_out_discriminant(x: np.ndarray, y: np.ndarray, covariance: np.ndarray, shrinkage: float) -> np.ndarray:
+    """Scores −½ (x_i − μ_c)ᵀ Σ_λ⁻¹ (x_i − μ_c), (n, C): μ_c without the fold of x_i, S without x_i.
+
+    Taking x_i out of its class changes nS by −n_y/(n_y − 1) r rᵀ, r = x_i − μ_y: a rank-one change of Σ_λ
     (Sherman and Morrison). λ, n and the trace are kept. Points whose fold is −1 get NaN.
     """
-    n, r = len(x), within.residuals
-    counts = np.bincount(y)[y]
-    solved_x, solved_r = within.solve(x), within.solve(r)
-    a = (1 - within.shrinkage) / n * counts / np.maximum(counts - 1, 1)
+    counts, folds = np.bincount(y)[y], shot_folds(y, limit=30)
+    solved_x = _solve(covariance, shrinkage, x)
+    r, solved_r = x - class_means(x, y)[y], solved_x - class_means(solved_x, y)[y]
+    a = (1 - shrinkage) / len(x) * counts / np.maximum(counts - 1, 1)
     gain = a / (1 - a * np.sum(r * solved_r, axis=1))
-    scores = np.full((n, y.max() + 1), np.nan)
-    folds = shot_folds(y, limit=30)
+    scores = np.full((len(x), y.max() + 1), np.nan)
     for fold in range(folds.max() + 1):
         out = folds == fold
-        means = class_means(x[~out], y[~out])
+        means, solved_means = class_means(x[~out], y[~out]), class_means(solved_x[~out], y[~out])
         # δ = x_i − μ_c for all c at once: δᵀΣ⁻¹δ and δᵀΣ⁻¹r
         own = np.sum(x[out] * solved_x[out], axis=1)[:, None]
-        quadratic = own - 2 * solved_x[out] @ means.T + np.sum(means * within.solve(means), axis=1)
+        quadratic = own - 2 * solved_x[out] @ means.T + np.sum(means * solved_means, axis=1)
         cross = np.sum(x[out] * solved_r[out], axis=1)[:, None] - solved_r[out] @ means.T
         scores[out] = -0.5 * (quadratic + gain[out, None] * cross**2)
     return scores

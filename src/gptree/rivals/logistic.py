@@ -12,6 +12,7 @@ from sklearn.linear_model import LogisticRegression
 from gptree.rivals.base import Head
 from gptree.rivals.left_out import mean_nll, scale_of, shot_folds
 
+GRID = (1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1e3, 3e3, 1e4, 3e4, 1e5)
 ONE_SHOT_C = 1e4
 FEW_POINTS = 3000
 TOLERANCE = 1e-6  # of the gradient; scikit-learn's 1e-4 stops too early here when the penalty is weak
@@ -24,17 +25,15 @@ class LogisticHead(Head):
         over folds of shots: five, or three above `FEW_POINTS` points, where a fold matters less and costs
         more. The NLL is taken to have one valley along the grid: the search starts in the middle and walks
         down. Where every class has one example, C is `ONE_SHOT_C`.
+    balanced: every class weighs the same, however many examples it has.
 
     Fitted: `C_`, and for the unscaled features `coef_` (C, d) and `intercept_` (C,).
     """
 
-    def __init__(
-        self,
-        C: float | None = None,
-        grid: tuple[float, ...] = (1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1e3, 3e3, 1e4, 3e4, 1e5),
-    ):
+    def __init__(self, C: float | None = None, grid: tuple[float, ...] = GRID, balanced: bool = False):
         self.C = C
         self.grid = grid
+        self.balanced = balanced
 
     def _fit(self, x: np.ndarray, y: np.ndarray) -> None:
         # The intercept is free and penalised weights lie in the span of the centred rows: centring, and turning to
@@ -44,7 +43,7 @@ class LogisticHead(Head):
         basis = np.linalg.svd(z, full_matrices=False)[2] if len(x) < x.shape[1] else None
         z = z if basis is None else z @ basis.T
         self.C_ = self._choose(z, y) if self.C is None else self.C
-        weights, intercept = _all_classes(_model(self.C_).fit(z, y))
+        weights, intercept = _all_classes(self._model(self.C_).fit(z, y))
         self.coef_ = (weights if basis is None else weights @ basis) / scale
         self.intercept_ = intercept - self.coef_ @ mean
 
@@ -54,7 +53,7 @@ class LogisticHead(Head):
         if not scored.any():
             return ONE_SHOT_C
         parts = [folds == fold for fold in range(folds.max() + 1)]
-        models = [_model(self.grid[0]) for _ in parts]  # warm starts: each model walks along the grid
+        models = [self._model(self.grid[0]) for _ in parts]  # warm starts: each model walks along the grid
 
         @functools.cache
         def loss(index: int) -> float:
@@ -66,12 +65,12 @@ class LogisticHead(Head):
 
         return self.grid[_walk_down(loss, len(self.grid))]
 
+    def _model(self, C: float) -> LogisticRegression:
+        weight = "balanced" if self.balanced else None
+        return LogisticRegression(C=C, tol=TOLERANCE, max_iter=2000, warm_start=True, class_weight=weight)
+
     def _logits(self, x: np.ndarray) -> np.ndarray:
         return x @ self.coef_.T + self.intercept_
-
-
-def _model(C: float) -> LogisticRegression:
-    return LogisticRegression(C=C, tol=TOLERANCE, max_iter=2000, warm_start=True)
 
 
 def _all_classes(model: LogisticRegression) -> tuple[np.ndarray, np.ndarray]:

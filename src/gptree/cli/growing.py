@@ -1,0 +1,271 @@
+"""`gptree add`, `remove`, `rename`, `merge`, `undo` and `history`: models whose classes change."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import numpy as np
+import typer
+
+from gptree.cli import options
+from gptree.cli.console import clear_errors, print_json, say
+from gptree.cli.models import open_model, read_for
+
+if TYPE_CHECKING:
+    from gptree.cli.models import Classifier
+    from gptree.incremental import Entry
+
+_Out = Annotated[
+    Path | None,
+    typer.Option(
+        "--out",
+        "-o",
+        help="Write the changed model into this new folder, and leave MODEL as it is.",
+        metavar="FOLDER",
+        show_default=False,
+    ),
+]
+_Label = Annotated[
+    str, typer.Argument(help="A label; write -- before labels that begin with a dash.", show_default=False)
+]
+_Labels = Annotated[
+    list[str],
+    typer.Argument(help="Labels; write -- before those that begin with a dash.", metavar="LABEL", show_default=False),
+]
+
+_WORDS = {
+    "fit": "fitted",
+    "add_classes": "added",
+    "add_examples": "extended",
+    "remove_classes": "removed",
+    "rename_class": "renamed",
+    "merge_classes": "merged",
+}
+_SHOWN_LABELS = 6
+
+
+# --------------------------------------------------------------------------------------------------------- commands
+
+
+@clear_errors
+def add(
+    model: options.Model,
+    data: options.Data,
+    examples: Annotated[
+        bool, typer.Option("--examples", help="DATA holds more examples of classes that the model knows.")
+    ] = False,
+    out: _Out = None,
+    features: options.Features = None,
+    labels: options.Labels = None,
+    as_json: options.Json = False,
+) -> None:
+    """Teach a model new classes from a few examples each; with --examples, more of the classes it knows.
+
+    What the model knew it keeps, and gptree undo takes the lesson back.
+    """
+    classifier = _open(model, out)
+    rows = read_for(classifier, data, features, labels, need_labels=True)
+    y = _as_the_classes(np.asarray(rows.y), classifier)
+    _check_newness(data, np.unique(y).tolist(), classifier.classes_.tolist(), examples)
+    teach = classifier.add_examples if examples else classifier.add_classes
+    _apply(lambda: teach(rows.X, y), classifier, out or model, as_json)
+
+
+@clear_errors
+def remove(model: options.Model, labels: _Labels, out: _Out = None, as_json: options.Json = False) -> None:
+    """Make a model forget classes.
+
+    A class that was added leaves no trace. One that the model was fitted with can only be cut out of the trees.
+    """
+    classifier = _open(model, out)
+    gone = [_label(text, classifier) for text in labels]
+    _apply(lambda: classifier.remove_classes(gone), classifier, out or model, as_json)
+
+
+@clear_errors
+def rename(model: options.Model, old: _Label, new: _Label, out: _Out = None, as_json: options.Json = False) -> None:
+    """Give a class another label."""
+    classifier = _open(model, out)
+    both = _label(old, classifier), _label(new, classifier)
+    _apply(lambda: classifier.rename_class(*both), classifier, out or model, as_json)
+
+
+@clear_errors
+def merge(
+    model: options.Model,
+    labels: _Labels,
+    into: Annotated[str, typer.Option(help="What the one class is called.", metavar="LABEL", show_default=False)],
+    out: _Out = None,
+    as_json: options.Json = False,
+) -> None:
+    """Make one class of several. At most one of them may be a class that the model was fitted with."""
+    classifier = _open(model, out)
+    merged, name = [_label(text, classifier) for text in labels], _label(into, classifier)
+    _apply(lambda: classifier.merge_classes(merged, name), classifier, out or model, as_json)
+
+
+@clear_errors
+def undo(model: options.Model, out: _Out = None, as_json: options.Json = False) -> None:
+    """Take back the last change. The model is then what it was before, to the last bit."""
+    classifier = _open(model, out)
+    _apply(classifier.undo, classifier, out or model, as_json)
+
+
+@clear_errors
+def history(model: options.Model, as_json: options.Json = False) -> None:
+    """Show what happened to a model: when, which labels, from how many examples. Times are UTC."""
+    journal = open_model(model).journal_
+    if as_json:
+        print_json({"history": [{"number": i, **_facts(entry)} for i, entry in enumerate(journal)]})
+        return
+    _print_history(journal)
+
+
+# ----------------------------------------------------------------------------------------------------------- changes
+
+
+def _open(folder: Path, out: Path | None) -> Classifier:
+    """The model; an --out that cannot be is found before the work begins."""
+    if out is not None and out.exists() and not (out.is_dir() and not any(out.iterdir())):
+        raise ValueError(f"{out} exists: --out names a new folder; without it, the model is changed where it is.")
+    return open_model(folder)
+
+
+def _apply(change: Callable[[], Any], classifier: Classifier, folder: Path, as_json: bool) -> None:
+    """Change the model, save it, and say what it has become."""
+    before = classifier.journal_
+    start = time.perf_counter()
+    change()
+    seconds = time.perf_counter() - start
+    classifier.save(folder)
+    taken_back = len(classifier.journal_) < len(before)
+    entry = before[-1] if taken_back else classifier.journal_[-1]
+    memory, count = classifier.memory_, len(classifier.classes_)
+    if as_json:
+        print_json(
+            {
+                "model": str(folder),
+                "taken_back" if taken_back else "change": _facts(entry),
+                "classes": classifier.classes_,
+                "memory": {"examples": len(memory), "bytes": memory.nbytes},
+                "seconds": seconds,
+            }
+        )
+        return
+    say(f"{'taken back: ' if taken_back else ''}{_WORDS[entry.kind]} {_told(entry)}")
+    say(
+        f"{count:,} {'class' if count == 1 else 'classes'} now, {len(memory):,} examples in memory "
+        f"({memory.nbytes / 1e3:,.0f} kB with all that was learnt); {seconds:.2f} s; saved in {folder}"
+    )
+
+
+def _facts(entry: Entry) -> dict[str, Any]:
+    """An entry of the journal, for machines."""
+    return {
+        "time": entry.time,
+        "what": entry.kind,
+        "labels": entry.labels,
+        "examples": entry.counts,
+        "note": entry.note,
+    }
+
+
+def _told(entry: Entry) -> str:
+    """The labels of an entry and how many examples of each it brought, for people."""
+    if entry.kind == "rename_class":
+        old, new = entry.labels
+        return f"{old} to {new}"
+    if entry.kind == "merge_classes":
+        *labels, into = entry.labels
+        return f"{_some(labels)} into {into}"
+    return _some(entry.labels) + (f" (examples: {_examples(entry)})" if entry.counts else "")
+
+
+def _examples(entry: Entry) -> str:
+    """How many examples of each label an entry brought."""
+    fewest, most = min(entry.counts, default=0), max(entry.counts, default=0)
+    if fewest == most:
+        return f"{most:,}{' each' if len(entry.counts) > 1 else ''}" if entry.counts else ""
+    return f"{fewest:,} to {most:,} each"
+
+
+def _some(labels: Sequence[Any]) -> str:
+    shown = ", ".join(str(label) for label in labels[:_SHOWN_LABELS])
+    return shown if len(labels) <= _SHOWN_LABELS else f"{shown} and {len(labels) - _SHOWN_LABELS:,} more"
+
+
+def _print_history(journal: Sequence[Entry]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table("", "time (UTC)", "what", "labels", "examples")
+    for number, entry in enumerate(journal):
+        labels = _told(entry) if not entry.counts else _some(entry.labels)
+        when = entry.time.removesuffix("+00:00").replace("T", " ")
+        # Text: square brackets in a label are no markup
+        table.add_row(*map(Text, (str(number), when, _WORDS[entry.kind], labels, _examples(entry))))
+    Console().print(table)
+
+
+# ------------------------------------------------------------------------------------------------------------ labels
+
+
+def _label(value: Any, classifier: Classifier) -> Any:
+    """A label from the command line or from a file, as a value of the kind that the classes of the model are."""
+    kind = type(classifier.classes_.tolist()[0])
+    if kind is str:
+        return str(value)
+    names = {bool: "True or False", int: "whole numbers", float: "numbers"}
+    parsed = {bool: _truth, int: _whole, float: _number}[kind](value)
+    if parsed is None:
+        raise ValueError(f"the classes of the model are {names[kind]}, and '{value}' is none: give such a label.")
+    return parsed
+
+
+def _truth(value: Any) -> bool | None:
+    return {"True": True, "False": False}.get(str(value))
+
+
+def _whole(value: Any) -> int | None:
+    """Only what is written as a whole number: 007 is a name, and so is 1e3."""
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    text = str(value).strip()
+    try:
+        return int(text) if str(int(text)) == text else None
+    except ValueError:
+        return None
+
+
+def _number(value: Any) -> float | None:
+    try:
+        number = float(value)
+    except ValueError:
+        return None
+    return number if math.isfinite(number) else None
+
+
+def _as_the_classes(y: np.ndarray, classifier: Classifier) -> np.ndarray:
+    """Labels (n,) as values of the kind that the classes of the model are."""
+    found, codes = np.unique(y, return_inverse=True)
+    return np.array([_label(value, classifier) for value in found.tolist()])[codes]
+
+
+def _check_newness(data: Path, labels: list[Any], classes: list[Any], examples: bool) -> None:
+    """Whether the labels of DATA are what the command takes: new ones, or with --examples known ones."""
+    known = [label for label in labels if label in classes]
+    new = [label for label in labels if label not in classes]
+    if known and new:
+        raise ValueError(
+            f"{data} mixes labels the model knows ({_some(known)}) with new ones ({_some(new)}): make it two files, "
+            "the new ones for gptree add, the known ones for gptree add --examples."
+        )
+    if known and not examples:
+        raise ValueError(f"the model knows {_some(known)} already: give it more examples with --examples.")
+    if new and examples:
+        raise ValueError(f"the model does not know {_some(new)}: leave --examples out to teach it new classes.")

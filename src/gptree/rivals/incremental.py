@@ -1,0 +1,71 @@
+"""What every head shares that learns further classes after it was fitted."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator
+from dataclasses import is_dataclass
+from typing import Any, Self
+
+import numpy as np
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted
+
+from gptree.rivals.base import Head, one_shot_allowed, validated
+
+
+class IncrementalHead(Head):
+    """`fit` is the base session; `add_classes` teaches classes that were never seen, as often as needed.
+
+    `classes_`, and so the columns of `predict_proba`, stand in order of arrival: the base sorted, then each
+    session sorted. Settings left open are chosen in the base session, on left-out base points, unless a head
+    says otherwise.
+    """
+
+    @abstractmethod
+    def _add(self, x: np.ndarray, y: np.ndarray) -> None:
+        """Learn k new classes from features x (n, d) and codes y (n,), each of 0 … k−1 present.
+
+        `classes_` still holds the classes known before, and the new ones go behind them.
+        """
+
+    def add_classes(self, X: Any, y: Any) -> Self:
+        """Learn new classes. A label that is known already is an error, and the head stays as it was."""
+        check_is_fitted(self)
+        x, y = validated(self, X, y, reset=False)
+        with one_shot_allowed():
+            check_classification_targets(y)
+            new, codes = np.unique(y, return_inverse=True)
+            self._require_new(new)
+            self._add(x, codes)
+        self.classes_ = np.concatenate([self.classes_, new])
+        return self
+
+    def _require_new(self, labels: np.ndarray) -> None:
+        if _is_text(labels) != _is_text(self.classes_):
+            kinds = ("text", "numbers") if _is_text(labels) else ("numbers", "text")
+            raise ValueError(f"The new labels are {kinds[0]} and the known ones {kinds[1]}; use one of the two.")
+        known = np.intersect1d(labels, self.classes_)
+        if len(known):
+            raise ValueError(
+                f"add_classes takes labels never seen before, but {len(known)} are known, the first {known[0]!r}; "
+                "leave their rows out."
+            )
+
+    @property
+    def memory_bytes_(self) -> int:
+        """Bytes of all arrays the head holds, for its predictions and for later sessions."""
+        check_is_fitted(self)
+        return sum(array.nbytes for array in _arrays(self))
+
+
+def _arrays(holder: Any) -> Iterator[np.ndarray]:
+    for value in vars(holder).values():
+        if isinstance(value, np.ndarray):
+            yield value
+        elif is_dataclass(value):
+            yield from _arrays(value)
+
+
+def _is_text(labels: np.ndarray) -> bool:
+    return labels.dtype.kind in "OUS"  # objects that are not text were refused as targets
