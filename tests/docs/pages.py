@@ -45,6 +45,11 @@ def links(page: Path) -> list[str]:
     return [first or second for first, second in _LINK.findall(prose)]
 
 
+def markers(page: Path) -> list[str]:
+    """Lines with a comment that marks a table: `<!-- table:name -->` or `<!-- /table -->`."""
+    return [line for line in page.read_text(encoding="utf-8").splitlines() if re.search(r"<!--\s*/?table", line)]
+
+
 def anchors(page: Path) -> set[str]:
     """The names under which GitHub finds the headings of a document."""
     headings = re.findall(r"^#+ (.+)$", _FENCE.sub("", page.read_text(encoding="utf-8")), re.MULTILINE)

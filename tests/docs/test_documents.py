@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import re
 import runpy
 import shlex
 import sys
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from pages import EXAMPLES, PAGES, ROOT, anchors, blocks, differences, links
+from pages import EXAMPLES, PAGES, ROOT, anchors, blocks, differences, links, markers
 from typer.testing import CliRunner
 
 from gptree.cli.main import app
@@ -67,6 +68,16 @@ def test_links_lead_somewhere(page: Path) -> None:
         target = page.parent / path if path else page
         assert target.exists(), f"{name_of(page)}: {link}"
         assert not anchor or anchor in anchors(target), f"{name_of(page)}: no heading {link}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_tables_stand_between_markers(page: Path) -> None:
+    """As the script that fills them needs it: in pairs, each on a line of its own, each name once."""
+    found = markers(page)
+    opening, closing = found[::2], found[1::2]
+    assert all(re.fullmatch(r"<!-- table:\w+ -->", line) for line in opening), opening
+    assert closing == ["<!-- /table -->"] * len(opening)
+    assert len(set(opening)) == len(opening)
 
 
 @pytest.mark.parametrize("script", EXAMPLES, ids=name_of)

@@ -91,7 +91,7 @@ class TestPoolWeights:
         pooled = torch.einsum("k,krc->rc", v, logs).log_softmax(1)
         loss = -(target * pooled).sum(1).mean() + RIDGE * (v - 1 / K).square().sum()
         (gradient,) = torch.autograd.grad(loss, v)
-        assert float(gradient[w > 0].abs().max()) < 1e-5
+        assert bool((gradient[w > 0].abs() < 1e-5).all())  # of one row, all weights may be zero
         assert bool((gradient[w == 0] > -1e-5).all())
 
     def test_nothing_to_learn_from(self):

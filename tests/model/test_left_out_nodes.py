@@ -196,6 +196,13 @@ def test_chunks_change_nothing(large_nodes) -> None:
     torch.testing.assert_close(again.familiarity, whole.familiarity, rtol=1e-10, atol=1e-10)
 
 
+def test_dense_nodes_know_their_weights() -> None:
+    d = data(weights=True, scores=True)
+    model = fit(CoordinateAscent(), TREES, d)
+    given, known = (left_out_predictions(model, d.y, d.scores, weights) for weights in (d.weights, None))
+    assert torch.equal(given.log_probabilities, known.log_probabilities)
+
+
 def test_scores_that_are_the_same_for_all_rows() -> None:
     d = replace(data(), scores=torch.tensor([[0.3, -1.0, 0.5, 0.0, 2.0]], dtype=torch.float64))
     assert d.scores is not None

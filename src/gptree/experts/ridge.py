@@ -21,7 +21,7 @@ class Ridge:
     """Linear ridge regression without intercept; meant for random features.
 
     Every class has the same total weight, so that a rare class is not scored down for being rare.
-    Cost: one eigendecomposition of size d, and n·d·(C + size of a fold) for each penalty.
+    Cost: one eigendecomposition of size min(n, d), and n·d·(C + size of a fold) for each penalty.
     """
 
     penalties: tuple[float, ...] = (10.0, 30.0, 100.0, 300.0, 1e3, 3e3, 1e4)
@@ -189,7 +189,13 @@ class _LinearScorer(_Scorer):
         super().__init__(penalties, examples)
         self.targets = _Targets.balanced(examples.y, examples.folds, examples.X.dtype)
         features = examples.X * self.targets.root[:, None]
-        spectrum, self.rotation = torch.linalg.eigh(features.T @ features)
+        if len(features) < features.shape[1]:  # the eigenvectors within the span of the examples, from the smaller side
+            spectrum, left = torch.linalg.eigh(features @ features.T)
+            inside = spectrum > torch.finfo(spectrum.dtype).eps * spectrum[-1]
+            self.rotation = features.T @ (left[:, inside] / spectrum[inside].sqrt())
+            spectrum = spectrum[inside]
+        else:
+            spectrum, self.rotation = torch.linalg.eigh(features.T @ features)
         self.spectrum, self.B = spectrum.clamp(min=0), features @ self.rotation
         self.moments = examples.class_sums(self.B * self.targets.root[:, None]).T  # BᵀW^½Y
 

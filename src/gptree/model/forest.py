@@ -120,7 +120,7 @@ class ForestModel:
         """μ of all fitted nodes (nodes, T) from class log-scores (T, C)."""
         if scores is None:
             return None
-        out = torch.empty(self.predictor.n_nodes, len(scores), dtype=scores.dtype, device=scores.device)
+        out = torch.zeros(self.predictor.n_nodes, len(scores), dtype=scores.dtype, device=scores.device)
         for tree, nodes in zip(self.trees, self.node_of, strict=True):
             out[nodes] = node_log_odds(tree, scores)
         return out

@@ -6,8 +6,9 @@ dividing by the factor is exact. With m and v the mean and variance of h,
     v∖ = v / (1 − ω v),    m∖ = (m − v κ̃) / (1 − ω v),    κ̃ = b (y − ½) − ω μ.
 
 h is g at the point; with inducing points it is the part aᵀu of g that they explain, and the variance of the rest is
-added afterwards. Dense and linear posteriors keep ω; a sparse one does not, and gets the ω of its next sweep. At nodes
-that do not hold the point the ordinary prediction is the left-out one.
+added afterwards. Dense and linear posteriors keep ω; a sparse one does not, and gets the ω of its next sweep. A dense
+posterior tells κ̃ as well: its weights are α = κ̃ − ω m. At nodes that do not hold the point the ordinary prediction is
+the left-out one.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ def left_out_predictions(
     """Left-out predictions at all rows the model was fitted on, whose classes are y (n,).
 
     `scores` and `weights` are those of the `TrainingData`: left-out class log-scores (n, C) or (1, C), likelihood
-    weights (n,). ω is held fixed, and so are inducing points and the kernel.
+    weights (n,), which dense nodes know by themselves. ω is held fixed, and so are inducing points and the kernel.
     """
     X = model.predictor.grams.X
     if len(y) != len(X):
@@ -100,6 +101,8 @@ class _Members:
     points: Tensor
     omega: Tensor | None
     """(S, P), or None where it is not kept."""
+    kappa: Tensor | None
+    """κ̃ (S, P), or None where it is not kept."""
     mean: Tensor
     """m (S, P)."""
     variance: Tensor
@@ -153,22 +156,22 @@ def _cavities(model: ForestModel, y: Tensor, scores: Tensor | None, weights: Ten
     out = []
     for part, mu in zip(members, means, strict=True):
         b = torch.ones_like(mu) if weights is None else weights[part.points].to(mu)
-        kappa = b * (places.goes_left(part.nodes, part.points).to(mu) - 0.5)
-        out.append(_cavity(part, mu, kappa, b))
+        out.append(_cavity(part, mu, b, places.goes_left(part.nodes, part.points)))
     return out
 
 
-def _cavity(part: _Members, mu: Tensor, kappa: Tensor, b: Tensor) -> _Cavities:
-    m, v = part.mean, part.variance
-    omega = part.omega
+def _cavity(part: _Members, mu: Tensor, b: Tensor, goes_left: Tensor) -> _Cavities:
+    m, v, omega, kappa = part.mean, part.variance, part.omega, part.kappa
     if omega is None:  # E[ω] = pg_mean(c), c² = E[f²]
         omega = pg_mean((v + part.residual + (mu + m).square()).sqrt(), b)
+    if kappa is None:
+        kappa = b * (goes_left.to(mu) - 0.5) - omega * mu
     # Exactly, 1 − ω v = v / v∖, and no v∖ exceeds the prior variance: rounding, or an ω that is not quite the one of
     # the posterior, must not make it do so.
     most = (part.prior - part.residual).clamp_min(torch.finfo(v.dtype).tiny)
     left = torch.maximum(1.0 - omega * v, v / most)
     variance = v / left + part.residual
-    mean = (m - v * (kappa - omega * mu)) / left
+    mean = (m - v * kappa) / left
     prior = part.prior.clamp_min(torch.finfo(v.dtype).tiny)
     share, lost = 1.0 - variance.mean(0) / prior, (variance - part.residual - v).mean(0) / prior
     return _Cavities(part.nodes, part.points, mu + mean, variance, share, lost)
@@ -220,10 +223,12 @@ def _kept_members(model: ForestModel, posterior: DensePosterior | LinearPosterio
         draws = slice(start, min(start + step, len(variance)))
         variance[draws] = posterior.variance(factors(draws), cross, prior, draws).clamp_min(0.0)
     held = (posterior.omega > 0).any(0)
+    dense = isinstance(posterior, DensePosterior)
     return _Members(
         nodes=posterior.nodes.unsqueeze(1).expand_as(rows)[held],
         points=rows[held],
         omega=posterior.omega[:, held],
+        kappa=(posterior.weights + posterior.omega * mean)[:, held] if dense else None,
         mean=mean[:, held],
         variance=variance[:, held],
         residual=torch.zeros_like(prior[held]),
@@ -242,6 +247,7 @@ def _sparse_members(model: ForestModel, node: SparsePosterior, factors: Tensor, 
         nodes=node.nodes.expand_as(points),
         points=points,
         omega=None,
+        kappa=None,
         mean=node.weights[:, 0] @ cross,
         variance=torch.linalg.solve_triangular(factor, a, upper=False).square_().sum(0, keepdim=True),
         residual=(prior - a.square().sum(0)).clamp_min(0.0),

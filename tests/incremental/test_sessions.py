@@ -1,0 +1,361 @@
+"""The base session, and what the nodes of later sessions are fitted to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from gptree.experts import FittedSingle
+from gptree.incremental import (
+    Base,
+    Contents,
+    Entry,
+    Graft,
+    Growth,
+    RebuildTree,
+    Rules,
+    SessionTree,
+    SharedRoot,
+    Strategy,
+    base_of,
+    contents,
+    episodes,
+    fit_base,
+    grow,
+    session,
+    with_newcomers,
+)
+from gptree.incremental import base as base_session
+from gptree.inference import CoordinateAscent, Gibbs, InducingPoints, ThroughExemplars
+from gptree.maths import as_kernel, make_kernel
+from gptree.model import TrainingData, fit_forest
+from gptree.tree import ClassTree, build_tree
+
+LABELS = ["ant", "bee", "cat", "dog", "eel"]
+COUNTS = (9, 4, 12, 3, 7)
+D, SEED, BUDGET = 6, 3, 2**28
+GROWTH = Growth(representatives=3, shots=3)
+CENTRES = np.random.default_rng(0).normal(size=(12, D))
+
+
+def points(classes: list[int], counts: list[int] | tuple[int, ...], seed: int) -> tuple[Tensor, np.ndarray]:
+    random = np.random.default_rng(seed)
+    y = np.repeat(classes, counts)
+    X = CENTRES[y] + 0.4 * random.normal(size=(len(y), D))
+    return torch.as_tensor(X / np.linalg.norm(X, axis=1, keepdims=True)), y
+
+
+X, Y = points([0, 1, 2, 3, 4], COUNTS, 1)
+MEANS = np.stack([part.mean(0).numpy() for part in X.split(COUNTS)])
+TREES = [build_tree(None, MEANS, LABELS, seed) for seed in (0, 1)]
+KERNEL = as_kernel(make_kernel("rbf", 5.0), torch.float64, torch.device("cpu"))
+SWEEPS = CoordinateAscent(sweeps=3, tolerance=0.0)
+NEW = points([0, 3, 5, 6], [2, 2, 2, 2], 9)[0]
+
+
+def identity(x: Tensor) -> Tensor:
+    return x
+
+
+@pytest.fixture(scope="module", autouse=True)
+def few_random_features():
+    """Enough for data of six dimensions."""
+    with pytest.MonkeyPatch.context() as patch:
+        small = replace(episodes.RANDOM_LDA, count=40)
+        patch.setattr(episodes, "RANDOM_LDA", small)
+        patch.setattr(base_session, "RANDOM_LDA", small)
+        patch.setattr(base_session, "BASE_RIDGE", replace(base_session.BASE_RIDGE, count=50))
+        yield
+
+
+def fitted(inference=SWEEPS, with_experts: bool = True, growth: Growth = GROWTH) -> tuple[Base, np.ndarray]:
+    return fit_base(
+        X,
+        Y,
+        LABELS,
+        TREES,
+        KERNEL,
+        inference,
+        growth,
+        with_experts=with_experts,
+        predict_at="mean",
+        on_sphere=identity,
+        memory_budget=BUDGET,
+        n_jobs=None,
+        seed=SEED,
+        progress=None,
+    )
+
+
+@pytest.fixture(scope="module")
+def base() -> Base:
+    return fitted()[0]
+
+
+def rules(strategy: Strategy = SharedRoot()) -> Rules:  # noqa: B008 (a frozen value)
+    return Rules(strategy, SWEEPS, InducingPoints(), None, [0, 1], SEED, BUDGET, None, identity)
+
+
+def entry(kind: Any, classes: list[int], counts: list[int], seed: int) -> Entry:
+    features, _ = points(classes, counts, seed)
+    labels = tuple(LABELS[c] if c < 5 else f"new {c}" for c in classes)
+    return Entry(kind, labels, tuple(counts), features=features, rows=tuple(range(len(features))))
+
+
+def state(*entries: Entry) -> Contents:
+    return contents(LABELS, (Entry("fit", tuple(LABELS)), *entries), D, X)
+
+
+TWO_SESSIONS = (entry("add_classes", [5, 6], [3, 2], 2), entry("add_classes", [7], [4], 3))
+
+
+# ---------------------------------------------------------------------------------------------------- the base session
+
+
+def test_only_exemplars_are_kept() -> None:
+    base, rows = fitted()
+    assert np.bincount(Y[rows]).tolist() == [3, 3, 3, 3, 3]
+    assert torch.equal(base.X, X[rows])
+    assert base.y.tolist() == Y[rows].tolist()
+    assert base.exemplars.tolist() == list(range(15))
+    assert torch.equal(base.stands_for, base.exemplar_weights)
+    totals = np.bincount(Y[rows], base.stands_for.numpy())
+    assert totals.tolist() == [n + 1.5 for n in COUNTS]
+    assert base.left_out is not None
+    assert base.left_out.shape == (15, 5)
+    torch.testing.assert_close(base.left_out.exp().sum(1), torch.ones(15, dtype=torch.float64))
+    assert base.expert is not None
+    in_sample = base.expert.log_probabilities(base.X)[torch.arange(15), base.y]
+    assert float(base.left_out[torch.arange(15), base.y].mean()) < float(in_sample.mean())
+
+
+def test_nodes_saw_all_examples_before_those_were_dropped(base: Base) -> None:
+    """The same predictions as of a forest that still holds them."""
+    exemplars = torch.cdist(base.X, X).argmin(1).tolist()
+    pool, left_out = base_session._base_experts(
+        X, torch.as_tensor(Y), 5, base_session.Exemplars(np.array(exemplars), base.exemplar_weights.numpy())
+    )
+    data = TrainingData(X, Y, LABELS, left_out, exemplars=np.array(exemplars))
+    how = {"large_nodes": ThroughExemplars(), "memory_budget": BUDGET, "seed": SEED}
+    whole = fit_forest(TREES, data, KERNEL, SWEEPS, **how)
+    scores = pool.log_probabilities(NEW)
+    for at in ("mean", "quadrature"):
+        expected = whole.log_probabilities(NEW, lambda rows: scores[rows], at)
+        torch.testing.assert_close(base.model.log_probabilities(NEW, lambda rows: scores[rows], at), expected)
+    torch.testing.assert_close(base.left_out, left_out[exemplars])
+
+
+def test_sampling_is_for_later_classes() -> None:
+    base, _ = fitted(Gibbs(chains=2), with_experts=False)
+    assert {(p.kind, len(p.weights)) for p in base.model.predictor.posteriors} == {("sparse", 1)}
+    assert (base.expert, base.left_out, base.newcomers) == (None, None, None)
+    grown = grow(base, state(*TWO_SESSIONS), replace(rules(), inference=Gibbs(chains=2), large_nodes=None))
+    assert (grown.expert, grown.left_out) == (None, None)
+    assert {(p.kind, len(p.weights)) for p in grown.model.predictor.posteriors} == {("sparse", 1), ("dense", 2)}
+    assert bool(torch.isfinite(grown.model.log_probabilities(NEW)).all())
+
+
+def test_the_strategy_plays_no_part_in_the_base_session(base: Base) -> None:
+    other, _ = fitted(growth=replace(GROWTH, strategy=Graft()))
+    for a, b in zip(base.model.predictor.posteriors, other.model.predictor.posteriors, strict=True):
+        assert torch.equal(a.weights, b.weights)
+    assert base.newcomers is not None
+    assert other.newcomers is not None
+    assert torch.equal(base.newcomers.root_weights, other.newcomers.root_weights)
+
+
+def test_a_base_of_a_model_that_kept_everything() -> None:
+    model = fit_forest(TREES, TrainingData(X, Y, LABELS), KERNEL, SWEEPS, memory_budget=BUDGET, seed=SEED)
+    base = base_of(model, FittedSingle(), torch.zeros(len(X), 5), Y, LABELS, GROWTH, SEED, identity)
+    assert base.model is model
+    assert base.stands_for.tolist() == [1.0] * len(X)
+    assert np.bincount(Y[base.exemplars]).tolist() == [3, 3, 3, 3, 3]
+    assert base.newcomers is None
+    learnt = with_newcomers(base, GROWTH, SEED, identity).newcomers
+    assert learnt is not None
+    assert learnt.lda.counts.tolist() == list(COUNTS)
+    assert torch.equal(learnt.density.points, X[base.exemplars])
+
+
+# ------------------------------------------------------------------------------------------------------ later sessions
+
+
+@dataclass
+class Seen:
+    """What nodes were fitted to and trees built from."""
+
+    data: list[TrainingData]
+    known: list[list[np.ndarray]]
+    built: list[tuple[np.ndarray, list[Any], int]]
+
+
+@pytest.fixture
+def seen(monkeypatch: pytest.MonkeyPatch) -> Seen:
+    record = Seen([], [], [])
+    problems, build = session.node_problems, session.build_tree
+
+    def node_problems(trees, data, large_nodes, seed, fitted, n_fitted):
+        record.data.append(data)
+        record.known.append(fitted)
+        return problems(trees, data, large_nodes, seed, fitted, n_fitted)
+
+    def recorded(spec, means, labels, seed):
+        record.built.append((means, list(labels), seed))
+        return build(spec, means, labels, seed)
+
+    monkeypatch.setattr(session, "node_problems", node_problems)
+    monkeypatch.setattr(session, "build_tree", recorded)
+    return record
+
+
+def test_new_nodes_see_exemplars_and_shots(base: Base, seen: Seen) -> None:
+    contents = state(*TWO_SESSIONS, entry("add_examples", [5], [2], 4))
+    grown = grow(base, contents, rules())
+    (data,) = seen.data
+    later = [torch.cat([TWO_SESSIONS[0].features[:3], points([5], [2], 4)[0]]), TWO_SESSIONS[0].features[3:]]
+    assert torch.equal(data.X, torch.cat([base.X, *later, TWO_SESSIONS[1].features]))
+    counts = [3, 3, 3, 3, 3, 5, 2, 4]
+    assert data.y.tolist() == np.repeat(np.arange(8), counts).tolist()
+    assert list(data.labels) == [*LABELS, "new 5", "new 6", "new 7"]
+    # each class counts as much as a novel class does on average, and never more than its examples
+    mean = (5 + 2 + 4) / 3
+    assert data.weights is not None
+    expected = [min(1.0, mean / counts[c]) for c in data.y]
+    np.testing.assert_allclose(data.weights.numpy(), expected)
+    assert data.scores is grown.left_out
+    assert torch.equal(grown.y, torch.as_tensor(data.y))
+    assert torch.equal(grown.model.predictor.grams.X[grown.rows], data.X)
+
+
+def test_left_out_scores_are_those_of_the_newcomers(base: Base) -> None:
+    """A base class is gone, another has got examples: what the base experts said before those is left out of them."""
+    extra = entry("add_examples", [2], [3], 4)
+    contents = state(*TWO_SESSIONS, extra, Entry("remove_classes", ("bee",)))
+    grown = grow(base, contents, rules())
+    later = torch.cat([extra.features, TWO_SESSIONS[0].features, TWO_SESSIONS[1].features])
+    labels = torch.tensor([1, 1, 1, 4, 4, 4, 5, 5, 6, 6, 6, 6])
+    kept = torch.tensor([0, 2, 3, 4])
+    assert base.newcomers is not None
+    assert base.expert is not None
+    assert base.left_out is not None
+    exemplars = base.left_out[base.y != 1][:, kept].log_softmax(1)
+    at_all = torch.cat([exemplars, base.expert.log_probabilities(later)[:, kept].log_softmax(1)])
+    taught = base.expert.grown(extra.features, torch.full((3,), 2), 5)
+    expert, left_out = base.newcomers.grown(taught.only(kept), kept, later, labels, at_all)
+    torch.testing.assert_close(grown.left_out, left_out)
+    assert grown.expert is not None
+    torch.testing.assert_close(grown.expert.log_probabilities(NEW), expert.log_probabilities(NEW))
+
+
+def test_trees_are_built_from_what_the_classes_came_with(base: Base, seen: Seen) -> None:
+    contents = state(*TWO_SESSIONS, entry("add_examples", [5, 7], [2, 2], 4))
+    grow(base, contents, rules(RebuildTree()))
+    means, labels, _ = seen.built[0]
+    assert [built[2] for built in seen.built] == [0, 1]  # a seed for each tree
+    assert labels == [*LABELS, "new 5", "new 6", "new 7"]
+    for c in range(5):
+        rows = (base.y == c).nonzero()[:, 0]
+        weighted = sum(float(base.stands_for[i]) * base.X[i] for i in rows) / float(base.stands_for[rows].sum())
+        np.testing.assert_allclose(means[c], weighted.numpy())
+    first, second = TWO_SESSIONS[0].features, TWO_SESSIONS[1].features
+    for c, shots in ((5, first[:3]), (6, first[3:]), (7, second)):
+        np.testing.assert_allclose(means[c], shots.mean(0).numpy())
+
+
+def test_a_graft_goes_to_the_most_similar_base_class(base: Base, seen: Seen) -> None:
+    grown = grow(base, state(*TWO_SESSIONS), rules(Graft()))
+    directions = np.stack([base.stands_for[base.y == c].numpy() @ base.X[base.y == c].numpy() for c in range(5)])
+    directions /= np.linalg.norm(directions, axis=1, keepdims=True)
+    shots = [TWO_SESSIONS[0].features[:3], TWO_SESSIONS[0].features[3:], TWO_SESSIONS[1].features]
+    hosts = [int((directions @ x.mean(0).numpy()).argmax()) for x in shots]
+    for tree in grown.model.trees:
+        families = [frozenset(tree.members(v).tolist()) for v in range(tree.n_nodes)]
+        for host in set(hosts):
+            assert frozenset([host, *(5 + i for i in range(3) if hosts[i] == host)]) in families
+
+
+def test_nodes_on_the_path_of_a_base_class_are_fitted_to_all_that_is_kept(base: Base, seen: Seen) -> None:
+    more = entry("add_examples", [1], [3], 4)
+    grow(base, state(more), rules())
+    (data,), (known,) = seen.data, seen.known
+    assert torch.equal(data.X, torch.cat([base.X, more.features]))
+    assert data.y.tolist() == [*base.y.tolist(), 1, 1, 1]
+    assert data.weights is not None
+    assert data.weights.tolist() == [*base.stands_for.tolist(), 1, 1, 1]
+    assert base.expert is not None
+    assert data.scores is not None
+    torch.testing.assert_close(data.scores[15:], base.expert.log_probabilities(more.features))
+    torch.testing.assert_close(data.scores[:15], base.left_out)
+    for tree, nodes, before in zip(TREES, known, base.model.node_of, strict=True):
+        path = {node for node, _ in tree.path(1)}
+        assert [v for v in range(tree.n_nodes) if nodes[v] < 0] == sorted(path)
+        assert all(nodes[v] == before[v] for v in range(tree.n_nodes) if v not in path)
+
+
+def test_sessions_that_did_not_change_are_not_fitted_again(base: Base, seen: Seen) -> None:
+    first = grow(base, state(TWO_SESSIONS[0]), rules(SessionTree()))
+    assert len(seen.data) == 1
+    second = grow(base, state(*TWO_SESSIONS), rules(SessionTree()), first)
+    assert len(seen.data) == 2
+    assert second.layers[0] is first.layers[0]
+    alone = grow(base, state(*TWO_SESSIONS), rules(SessionTree()))
+    assert len(seen.data) == 4
+    scores = alone.expert.log_probabilities(NEW) if alone.expert is not None else NEW
+    found, expected = (g.model.log_probabilities(NEW, lambda rows: scores[rows]) for g in (second, alone))
+    assert torch.equal(found, expected)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        entry("add_examples", [5], [1], 5),
+        entry("add_examples", [0], [1], 5),
+        Entry("remove_classes", ("new 6",)),
+        Entry("remove_classes", ("ant",)),
+        Entry("merge_classes", ("new 5", "new 6", "new 5")),
+        Entry("merge_classes", ("new 6", "bee", "bee")),
+    ],
+    ids=["examples of it", "base examples", "removed", "base class removed", "merged", "merged into the base"],
+)
+def test_a_changed_session_and_all_after_it_are_fitted_again(base: Base, seen: Seen, change: Entry) -> None:
+    before = grow(base, state(*TWO_SESSIONS), rules(SessionTree()))
+    changed = state(*TWO_SESSIONS, change)
+    found = grow(base, changed, rules(SessionTree()), before)
+    alone = grow(base, changed, rules(SessionTree()))
+    assert found.layers[0] is not before.layers[0]
+    assert found.expert is not None
+    scores = found.expert.log_probabilities(NEW)
+    a, b = (g.model.log_probabilities(NEW, lambda rows: scores[rows]) for g in (found, alone))
+    assert torch.equal(a, b)
+
+
+@pytest.mark.parametrize("strategy", [SharedRoot(), SessionTree(), RebuildTree(), Graft()], ids=str)
+def test_a_new_name_fits_nothing(base: Base, seen: Seen, strategy: Strategy) -> None:
+    before = grow(base, state(*TWO_SESSIONS), rules(strategy))
+    fits = len(seen.data)
+    after = grow(base, state(*TWO_SESSIONS, Entry("rename_class", ("new 5", "fox"))), rules(strategy), before)
+    assert len(seen.data) == fits
+    assert after.model is before.model
+    assert after.contents.labels == [*LABELS, "fox", "new 6", "new 7"]
+
+
+def test_pruned_trees_keep_the_nodes_that_survive(base: Base) -> None:
+    grown = grow(base, state(Entry("remove_classes", ("cat", "eel"))), rules())
+    old = [0, 1, 3]
+    for tree, nodes, before, nodes_before in zip(
+        grown.model.trees, grown.model.node_of, base.model.trees, base.model.node_of, strict=True
+    ):
+        assert isinstance(tree, ClassTree)
+        assert tree.n_classes == 3
+        for v in range(tree.n_nodes):
+            u = nodes_before.tolist().index(int(nodes[v]))
+            for side in ("left", "right"):
+                left = {old[c] for c in getattr(tree, side)(v)}
+                assert left == set(getattr(before, side)(u).tolist()) & set(old)
+    assert grown.y.tolist() == [c for c in range(3) for _ in range(3)]
+    assert torch.equal(grown.model.predictor.grams.X, base.X)  # rows keep their places

@@ -1,0 +1,259 @@
+"""Sparse variational inference: against coordinate ascent, a plain loop, averages over mini-batches and autograd."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from node_cases import BUDGET, Fitted, assert_same_fits, by_node, features, kernel, plain, problem, problems
+from sklearn.base import clone
+from torch import Tensor
+
+import slow_twins as slow
+from gptree import CoordinateAscent, GPForestClassifier, GPTreeClassifier, LearnKernel, SparseVariational
+from gptree.inference import NodeBatch, NodeFits, NodeProblem, class_inducing, fit_nodes
+from gptree.inference.grams import Grams
+from gptree.inference.problems import size_class
+from gptree.inference.sparse_variational import Natural, WhitenedRows
+from gptree.maths import gram
+from gptree.tree import label_hashes
+
+FULL = SparseVariational(sweeps=300, tolerance=0.0)
+SMALL = 2**12  # bytes: rows are taken a few at a time
+
+
+def sparse_problems(sizes: tuple[int, ...] = (12, 9, 15), inducing: int = 4, **kinds: bool) -> list[NodeProblem]:
+    return problems(sizes, inducing=inducing, **kinds)
+
+
+def fit(of: list[NodeProblem], inference: CoordinateAscent, budget: int = BUDGET, name: str = "rbf") -> NodeFits:
+    return fit_nodes(of, kernel(name), features(), inference, memory_budget=budget)
+
+
+def bounds(fits: NodeFits) -> Tensor:
+    assert fits.diagnostics.bound is not None
+    return fits.diagnostics.bound
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [{"inducing": 0}, {"cap": 1}, {"batch_size": 0}, {"step": 0.0}, {"step": 1.5}, {"epochs": 0}, {"sweeps": 0}],
+)
+def test_bad_settings_are_refused(bad: dict) -> None:
+    with pytest.raises(ValueError, match=r"inducing|batch_size|step|epoch|sweep"):
+        SparseVariational(**bad)
+
+
+# ------------------------------------------------------------------------------------- step 1 is coordinate ascent
+
+
+@pytest.mark.parametrize("budget", [BUDGET, SMALL])
+@pytest.mark.parametrize("settings", [{}, {"sweeps": 1}, {"sweeps": 7, "tolerance": 0.0}, {"tolerance": 1e-6}])
+@pytest.mark.parametrize("name", ["rbf", "linear"])
+def test_step_one_on_all_rows_is_coordinate_ascent(settings: dict, budget: int, name: str) -> None:
+    """Posterior, bound, sweeps, change and convergence, with prior means and weights, whatever the chunks."""
+    of = sparse_problems(inducing=3)
+    ascent = fit(of, CoordinateAscent(**settings), name=name)
+    natural = fit(of, SparseVariational(**settings), budget, name)
+    assert_same_fits(_lower(ascent), _lower(natural), of)
+
+
+def test_a_small_budget_makes_several_chunks() -> None:
+    grams = Grams(kernel(), features(), 0)
+    rows = WhitenedRows(NodeBatch.stack([0], sparse_problems((15,)), torch.float64), grams, SMALL // 8 // 8)
+    assert rows.rows_at_once < 15 / 2
+
+
+def _lower(fits: NodeFits) -> NodeFits:
+    """Of a precision only the lower triangle counts."""
+    from dataclasses import replace
+
+    parts = [replace(p, precision=p.precision.tril()) for p in fits.posteriors]  # pyright: ignore
+    return NodeFits(fits.grams, tuple(parts), fits.diagnostics)
+
+
+def test_nodes_without_inducing_points_are_dense() -> None:
+    of = problems()
+    assert_same_fits(fit(of, CoordinateAscent()), fit(of, SparseVariational()), of, 0.0)
+
+
+def test_inducing_points_at_the_data_give_the_dense_posterior() -> None:
+    X, sizes, new = features(), (7, 5, 6, 7), features(5, seed=3)
+    dense_of = problems(sizes)
+    sparse_of = [problem(n, seed, inducing=n) for seed, n in enumerate(sizes)]
+    dense, sparse = fit(dense_of, CoordinateAscent(sweeps=300, tolerance=0.0)), fit(sparse_of, FULL)
+    torch.testing.assert_close(bounds(dense), bounds(sparse), rtol=1e-7, atol=1e-7)
+    for d, s, p in zip(by_node(dense, dense_of), by_node(sparse, sparse_of), dense_of, strict=True):
+        with torch.no_grad():
+            K, cross, prior = gram(kernel(), X[p.rows]), gram(kernel(), X[p.rows], new), gram(kernel(), new).diagonal()
+        q = plain(p)
+        assert d.omega is not None
+        mean, variance = slow.predictive(K, cross, prior, d.omega[0], q.kappa, q.mu)
+        _, S = q_of(s, X)
+        a = torch.linalg.solve(K, cross)
+        torch.testing.assert_close(cross.T @ s.weights[0], mean, rtol=1e-6, atol=1e-6)
+        torch.testing.assert_close(prior + (a * (S @ a - cross)).sum(0), variance, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("step", [1.0, 0.5])
+def test_bound_never_falls(step: float) -> None:
+    of = sparse_problems()
+    found = [bounds(fit(of, SparseVariational(sweeps=s, tolerance=0.0, step=step))) for s in range(1, 16)]
+    rises = torch.stack(found).diff(dim=0)
+    assert (rises > -1e-12).all()
+    assert (rises[0] > 1e-6).any()
+
+
+def q_of(fitted: Fitted, X: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean and covariance of u from what is stored of a node."""
+    assert fitted.precision is not None
+    with torch.no_grad():
+        K_mm = gram(kernel(), X[fitted.rows])
+    root, P = torch.linalg.cholesky(K_mm), fitted.precision.tril() + fitted.precision.tril(-1).T
+    return K_mm @ fitted.weights[0], root @ torch.linalg.inv(P) @ root.T
+
+
+@pytest.mark.parametrize("inference", [FULL, SparseVariational(batch_size=4, epochs=4000)])
+def test_gradient_of_the_bound_is_zero_at_the_fixed_point(inference: SparseVariational) -> None:
+    """Autograd on the point-by-point bound in the mean, a root of the covariance and c; mini-batches come near it."""
+    X, of = features(), sparse_problems((12, 9)) if inference is FULL else sparse_problems((12,))
+    fits, tolerance = fit(of, inference), 1e-6 if inference is FULL else 1e-2
+    for v, (fitted, p) in enumerate(zip(by_node(fits, of), of, strict=True)):
+        q = plain(p)
+        with torch.no_grad():
+            K_mm, K_mn = gram(kernel(), X[fitted.rows]), gram(kernel(), X[fitted.rows], X[p.rows])
+            k_nn = gram(kernel(), X[p.rows]).diagonal()
+            m, S = q_of(fitted, X)
+            A = torch.linalg.solve(K_mm, K_mn)
+            c = (k_nn - (K_mn * A).sum(0) + (A * (S @ A)).sum(0) + (q.mu + A.T @ m) ** 2).sqrt()
+            root = torch.linalg.cholesky(S)
+        at = [value.clone().requires_grad_() for value in (m, root, c)]
+        value = slow.bound(K_mm, K_mn, k_nn, at[0], at[1] @ at[1].T, at[2], q.kappa, q.b, q.mu)
+        torch.testing.assert_close(value.detach(), bounds(fits)[v], rtol=tolerance, atol=tolerance)
+        for gradient in torch.autograd.grad(value, at):
+            assert gradient.abs().max() < tolerance
+        moved = slow.bound(K_mm, K_mn, k_nn, at[0] + 0.1, at[1] @ at[1].T, at[2], q.kappa, q.b, q.mu)
+        assert max(g.abs().max() for g in torch.autograd.grad(moved, at)) > 1e-2  # the test can fail
+
+
+# ---------------------------------------------------------------------------------------------------- mini-batches
+
+
+def whitened(p: NodeProblem) -> WhitenedRows:
+    return WhitenedRows(NodeBatch.stack([0], [p], torch.float64), Grams(kernel(), features(), 0), BUDGET)
+
+
+@pytest.mark.parametrize("sizes", [(5, 5, 5), (4, 5, 6), (15,), (1,) * 15])
+@torch.no_grad()
+def test_the_natural_gradient_of_a_mini_batch_is_unbiased(sizes: tuple[int, ...]) -> None:
+    """Over disjoint batches, each as likely as it is large, the scaled estimates average to the full one."""
+    rows = whitened(sparse_problems((15,))[0])
+    start = rows.sums(torch.arange(15), None)[0].best(1.0)
+    full = rows.sums(torch.arange(15), start)[0].best(1.0)
+    eta, precision = torch.zeros_like(full.eta), torch.zeros_like(full.precision)
+    for some in torch.randperm(15, generator=torch.Generator().manual_seed(0)).split(sizes):
+        best = rows.sums(some, start)[0].best(15 / len(some))
+        eta += len(some) / 15 * best.eta
+        precision += len(some) / 15 * best.precision
+    torch.testing.assert_close(eta, full.eta, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(precision, full.precision, rtol=1e-12, atol=1e-12)
+
+
+@torch.no_grad()
+def test_a_step_equals_the_plain_loop() -> None:
+    """η = S⁻¹ m and H = −½ S⁻¹ of u, not whitened, by explicit inverses and a loop over the rows of a mini-batch."""
+    p, some, rate = sparse_problems((15,))[0], torch.tensor([3, 0, 11, 7]), 0.3
+    X, q, rows = features(), plain(p), whitened(p)
+    assert p.inducing is not None
+    start = rows.sums(torch.arange(15), None)[0].best(1.0)
+    after = start.step(rows.sums(some, start)[0].best(15 / 4), torch.tensor([rate], dtype=torch.float64))
+
+    def unwhitened(natural: Natural) -> tuple[Tensor, Tensor]:
+        P = natural.precision[0].tril() + natural.precision[0].tril(-1).T
+        S = rows.root[0] @ torch.linalg.inv(P) @ rows.root[0].T
+        return rows.root[0] @ natural.mean[0], S
+
+    inverse = torch.linalg.inv(gram(kernel(), X[p.inducing]))
+    m, S = unwhitened(start)
+    eta, H = torch.zeros(4, dtype=torch.float64), -0.5 * inverse
+    for i in some.tolist():
+        k = gram(kernel(), X[p.inducing], X[p.rows[i]][None])[:, 0]
+        a, prior = inverse @ k, gram(kernel(), X[p.rows[i]][None])[0, 0]
+        mean = q.mu[i] + a @ m
+        lam = slow.pg_mean(q.b[i], (prior - k @ a + a @ S @ a + mean**2).sqrt())
+        eta += 15 / 4 * (q.kappa[i] - lam * q.mu[i]) * a
+        H -= 15 / 4 * 0.5 * lam * torch.outer(a, a)
+    before = torch.linalg.inv(S)
+    eta, H = before @ m + rate * (eta - before @ m), -0.5 * before + rate * (H + 0.5 * before)
+    m, S = unwhitened(after)
+    torch.testing.assert_close(S, torch.linalg.inv(-2 * H), rtol=1e-8, atol=1e-8)
+    torch.testing.assert_close(m, torch.linalg.solve(-2 * H, eta), rtol=1e-8, atol=1e-8)
+
+
+def test_mini_batches_come_near_the_full_bound() -> None:
+    of = sparse_problems((40, 30, 35), 6)
+    full = bounds(fit(of, FULL))
+    gaps = [full - bounds(fit(of, SparseVariational(batch_size=10, epochs=e))) for e in (1, 10, 100)]
+    for gap in gaps:
+        assert (gap > -1e-9).all()  # never above: a step on all rows ends it
+    assert gaps[0].sum() > gaps[1].sum() > gaps[2].sum()
+    assert gaps[2].max() < 1e-2
+
+
+def test_a_node_does_not_depend_on_what_is_fitted_beside_it_or_on_the_budget() -> None:
+    """Nodes of 12 and 11 rows share a batch; one is larger than a mini-batch, the other is not."""
+    assert size_class(11, 128) == size_class(12, 128)
+    of, inference = sparse_problems((12, 11, 15)), SparseVariational(batch_size=11)
+    together = fit(of, inference)
+    for v in range(3):
+        alone = by_node(fit(of[v : v + 1], inference, SMALL), of[v : v + 1])[0]
+        torch.testing.assert_close(by_node(together, of)[v].weights, alone.weights, rtol=1e-9, atol=1e-9)
+    assert together.diagnostics.sweeps.tolist()[1] > 2
+    assert together.diagnostics.sweeps.tolist()[::2] == [2, 2]
+    assert_same_fits(fit_nodes(of, kernel(), features(), inference, memory_budget=BUDGET, n_jobs=2), together, of)
+
+
+def test_learning_sees_a_mini_batch_of_large_nodes() -> None:
+    of = sparse_problems((40, 8))
+    thin = SparseVariational(batch_size=10).thinned(of)
+    assert thin[1] is of[1]
+    assert len(thin[0].rows) == len(thin[0].left) == 10
+    assert thin[0].mean is not None
+    assert thin[0].weight is not None
+    for row, left, mean, weight in zip(thin[0].rows, thin[0].left, thin[0].mean, thin[0].weight, strict=True):
+        at = int((of[0].rows == row).nonzero())
+        assert of[0].mean is not None
+        assert of[0].weight is not None
+        assert (bool(left), float(mean)) == (bool(of[0].left[at]), float(of[0].mean[at]))
+        assert float(weight) == 4 * float(of[0].weight[at])
+    learned = fit(of, SparseVariational(batch_size=10, learn=LearnKernel(steps=3))).grams.kernel
+    assert float(learned.outputscale) != float(kernel().outputscale)  # pyright: ignore[reportArgumentType]
+
+
+# ------------------------------------------------------------------------------------------------- inducing points
+
+
+def test_inducing_points_are_distinct_and_no_class_is_without_one() -> None:
+    X = np.array([[0.0, 0.0], [1.0, 0.0], [1.0, 0.0], [0.0, 2.0], [1.0, 0.0], [1.0, 0.0], [3.0, 3.0], [-0.0, 0.0]])
+    y = np.array([0, 0, 0, 0, 1, 1, 2, 2])
+    rows = class_inducing(X, y, 3, label_hashes(["a", "b", "c"]), seed=0)
+    assert [int((y[rows] == c).sum()) for c in range(3)] in ([3, 1, 1], [3, 1, 2])  # (0, 0) may be first of "c"
+    within = [X[rows[y[rows] == c]] + 0.0 for c in range(3)]
+    assert all(len(np.unique(x, axis=0)) == len(x) for x in within)
+    assert len(class_inducing(X, y, 1, label_hashes(["a", "b", "c"]), seed=0)) == 3
+
+
+def blobs(n: int = 900, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    means = np.random.default_rng(7).normal(size=(6, 5))
+    random = np.random.default_rng(seed)
+    y = random.integers(6, size=n)
+    return means[y] + 0.8 * random.normal(size=(n, 5)), np.array(list("abcdef"))[y]
+
+
+X, Y = blobs()
+X_NEW, Y_NEW = blobs(600, seed=1)
+
+
+def score(model: GPTreeClassifier) -> tuple[float, float]:
+    log_p = model.predict_log_proba(X_NEW)
+    return float((model.predict(X_NEW) == Y_NEW).mean()), -float(log_p[np.arange(600), "abcdef".find] .mean())
