@@ -85,7 +85,7 @@ def table(rows: Iterable[Row]) -> str:
     return markdown(rows, ["settings.classes", "settings.repeats"], COLUMNS)
 
 
-def picture(rows: Iterable[Row]) -> None:
+def picture(rows: Iterable[Row], path: Path) -> None:
     from matplotlib.figure import Figure
 
     rows = list(rows)
@@ -94,17 +94,19 @@ def picture(rows: Iterable[Row]) -> None:
         line_plot(rows, "settings.classes", column, "method", ax)
         ax.set_xlabel("classes")
         ax.set_ylim(bottom=0)
-    figure.savefig(PICTURE, dpi=150)
+    figure.savefig(path, dpi=150)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=Path, default=RESULTS)
+    parser.add_argument("--classes", type=int, nargs="*", default=SIZES, help="only these sizes")
     arguments = parser.parse_args()
     rows = Rows(arguments.rows)
-    run_trials(trials(), run, rows, fresh_process=True)
+    wanted = [trial for trial in trials() if trial.settings["classes"] in arguments.classes]
+    run_trials(wanted, run, rows, fresh_process=True)
     print(table(rows))
-    picture(rows)
+    picture(rows, PICTURE)
 
 
 if __name__ == "__main__":

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
+from joblib import parallel_config
 from node_cases import BUDGET, Fitted, assert_same_fits, by_node, features, kernel, plain, problem, problems
 from sklearn.base import clone
 from torch import Tensor
@@ -66,8 +69,6 @@ def test_a_small_budget_makes_several_chunks() -> None:
 
 def _lower(fits: NodeFits) -> NodeFits:
     """Of a precision only the lower triangle counts."""
-    from dataclasses import replace
-
     parts = [replace(p, precision=p.precision.tril()) for p in fits.posteriors]  # pyright: ignore
     return NodeFits(fits.grams, tuple(parts), fits.diagnostics)
 
@@ -113,11 +114,11 @@ def q_of(fitted: Fitted, X: Tensor) -> tuple[Tensor, Tensor]:
     return K_mm @ fitted.weights[0], root @ torch.linalg.inv(P) @ root.T
 
 
-@pytest.mark.parametrize("inference", [FULL, SparseVariational(batch_size=4, epochs=4000)])
+@pytest.mark.parametrize("inference", [FULL, SparseVariational(batch_size=6, epochs=400)])
 def test_gradient_of_the_bound_is_zero_at_the_fixed_point(inference: SparseVariational) -> None:
     """Autograd on the point-by-point bound in the mean, a root of the covariance and c; mini-batches come near it."""
     X, of = features(), sparse_problems((12, 9)) if inference is FULL else sparse_problems((12,))
-    fits, tolerance = fit(of, inference), 1e-6 if inference is FULL else 1e-2
+    fits, tolerance = fit(of, inference), 1e-6 if inference is FULL else 2e-2
     for v, (fitted, p) in enumerate(zip(by_node(fits, of), of, strict=True)):
         q = plain(p)
         with torch.no_grad():
@@ -133,7 +134,7 @@ def test_gradient_of_the_bound_is_zero_at_the_fixed_point(inference: SparseVaria
         for gradient in torch.autograd.grad(value, at):
             assert gradient.abs().max() < tolerance
         moved = slow.bound(K_mm, K_mn, k_nn, at[0] + 0.1, at[1] @ at[1].T, at[2], q.kappa, q.b, q.mu)
-        assert max(g.abs().max() for g in torch.autograd.grad(moved, at)) > 1e-2  # the test can fail
+        assert max(g.abs().max() for g in torch.autograd.grad(moved, at)) > 3e-2  # the test can fail
 
 
 # ---------------------------------------------------------------------------------------------------- mini-batches
@@ -193,7 +194,7 @@ def test_a_step_equals_the_plain_loop() -> None:
 def test_mini_batches_come_near_the_full_bound() -> None:
     of = sparse_problems((40, 30, 35), 6)
     full = bounds(fit(of, FULL))
-    gaps = [full - bounds(fit(of, SparseVariational(batch_size=10, epochs=e))) for e in (1, 10, 100)]
+    gaps = [full - bounds(fit(of, SparseVariational(batch_size=10, epochs=e, sweeps=1))) for e in (1, 10, 100)]
     for gap in gaps:
         assert (gap > -1e-9).all()  # never above: a step on all rows ends it
     assert gaps[0].sum() > gaps[1].sum() > gaps[2].sum()
@@ -208,9 +209,10 @@ def test_a_node_does_not_depend_on_what_is_fitted_beside_it_or_on_the_budget() -
     for v in range(3):
         alone = by_node(fit(of[v : v + 1], inference, SMALL), of[v : v + 1])[0]
         torch.testing.assert_close(by_node(together, of)[v].weights, alone.weights, rtol=1e-9, atol=1e-9)
-    assert together.diagnostics.sweeps.tolist()[1] > 2
-    assert together.diagnostics.sweeps.tolist()[::2] == [2, 2]
-    assert_same_fits(fit_nodes(of, kernel(), features(), inference, memory_budget=BUDGET, n_jobs=2), together, of)
+    assert together.diagnostics.sweeps.tolist()[::2] == [25, 25]  # of two mini-batches each: fifty steps
+    with parallel_config(backend="threading"):
+        parallel = fit_nodes(of, kernel(), features(), inference, memory_budget=BUDGET, n_jobs=2)
+    assert_same_fits(_lower(parallel), _lower(together), of)
 
 
 def test_learning_sees_a_mini_batch_of_large_nodes() -> None:
@@ -227,7 +229,7 @@ def test_learning_sees_a_mini_batch_of_large_nodes() -> None:
         assert (bool(left), float(mean)) == (bool(of[0].left[at]), float(of[0].mean[at]))
         assert float(weight) == 4 * float(of[0].weight[at])
     learned = fit(of, SparseVariational(batch_size=10, learn=LearnKernel(steps=3))).grams.kernel
-    assert float(learned.outputscale) != float(kernel().outputscale)  # pyright: ignore[reportArgumentType]
+    assert not torch.equal(learned.state_dict()["raw_outputscale"], kernel().state_dict()["raw_outputscale"])
 
 
 # ------------------------------------------------------------------------------------------------- inducing points
@@ -254,6 +256,96 @@ X, Y = blobs()
 X_NEW, Y_NEW = blobs(600, seed=1)
 
 
+def fitted(**parameters) -> GPTreeClassifier:
+    return GPTreeClassifier(**{"random_state": 0, **parameters}).fit(X, Y)
+
+
 def score(model: GPTreeClassifier) -> tuple[float, float]:
-    log_p = model.predict_log_proba(X_NEW)
-    return float((model.predict(X_NEW) == Y_NEW).mean()), -float(log_p[np.arange(600), "abcdef".find] .mean())
+    """Accuracy and negative log-likelihood on new rows."""
+    log_p, codes = model.predict_log_proba(X_NEW), np.searchsorted(model.classes_, Y_NEW)
+    return float((log_p.argmax(1) == codes).mean()), -float(log_p[np.arange(len(codes)), codes].mean())
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("prior_mean", [None, "experts"])
+@pytest.mark.parametrize("batch_size", [None, 50])
+def test_the_estimator_is_near_coordinate_ascent(prior_mean: str | None, batch_size: int | None) -> None:
+    inference = SparseVariational(inducing=20, batch_size=batch_size, epochs=10)
+    model = fitted(prior_mean=prior_mean, inference=inference)
+    dense = fitted(prior_mean=prior_mean, inference=CoordinateAscent(), node_limit=None)
+    (accuracy, nll), (dense_accuracy, dense_nll) = score(model), score(dense)
+    assert accuracy > dense_accuracy - 0.02
+    assert nll < dense_nll + 0.03
+    assert set(model.diagnostics_["posterior"]) == {"sparse"}
+    assert np.isfinite(model.diagnostics_["bound"]).all()
+    assert np.corrcoef(model.novelty_score(X_NEW), dense.novelty_score(X_NEW))[0, 1] > 0.95
+
+
+def test_nodes_share_the_points_of_their_classes_up_to_a_cap() -> None:
+    model = fitted(prior_mean=None, inference=SparseVariational(inducing=8, cap=20))
+    tree, by_class = model.tree_, {}
+    for posterior in model.model_.predictor.posteriors:
+        for v, node in enumerate(posterior.nodes.tolist()):
+            rows = posterior.rows[v].numpy()
+            classes = set(tree.order[tree.lo[node] : tree.hi[node]].tolist())
+            assert set(model.y_[rows].tolist()) == classes
+            quota = min(8, 20 // len(classes))
+            assert np.bincount(model.y_[rows], minlength=6)[sorted(classes)].tolist() == [quota] * len(classes)
+            for c in classes:
+                by_class.setdefault(c, []).append(set(rows[model.y_[rows] == c].tolist()))
+    for sets in by_class.values():  # a node further down sees at least what is seen above
+        assert all(small <= max(sets, key=len) for small in sets)
+
+
+def test_classes_with_few_or_equal_examples() -> None:
+    few = np.concatenate([np.flatnonzero(Y == "a")[:40], np.flatnonzero(Y == "b")[:1], np.flatnonzero(Y == "c")[:3]])
+    few = np.concatenate([few, few[-1:].repeat(30)])  # one example of c thirty times more
+    for prior_mean in (None, "experts"):
+        model = GPTreeClassifier(prior_mean=prior_mean, inference=SparseVariational(), random_state=0)
+        log_p = model.fit(X[few], Y[few]).predict_log_proba(X_NEW)
+        assert np.isfinite(log_p).all()
+        assert max(posterior.rows.shape[1] for posterior in model.model_.predictor.posteriors) == 10 + 1 + 3
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("prior_mean", [None, "experts"])
+@pytest.mark.parametrize("predict_at", ["mean", "quadrature"])
+def test_stored_and_read_back_to_the_bit(tmp_path, prior_mean: str | None, predict_at: str) -> None:
+    inference = SparseVariational(inducing=5, cap=20, batch_size=100, step=0.9, epochs=3, learn=LearnKernel(steps=2))
+    model = fitted(prior_mean=prior_mean, inference=inference, predict_at=predict_at, dtype="float32")
+    model.save(tmp_path / "model")
+    again = GPTreeClassifier.load(tmp_path / "model")
+    assert again.inference == inference
+    np.testing.assert_array_equal(again.predict_log_proba(X_NEW), model.predict_log_proba(X_NEW))
+    np.testing.assert_array_equal(again.novelty_score(X_NEW), model.novelty_score(X_NEW))
+    np.testing.assert_array_equal(again.diagnostics_["bound"], model.diagnostics_["bound"])
+
+
+def test_parameters_are_those_of_scikit_learn() -> None:
+    model = GPTreeClassifier(inference=SparseVariational(batch_size=64))
+    copy = clone(model).set_params(inference__inducing=3, inference__step=0.5)
+    assert copy.inference == SparseVariational(batch_size=64, inducing=3, step=0.5)
+    assert model.inference == SparseVariational(batch_size=64)
+    assert model.get_params()["inference__batch_size"] == 64
+    with pytest.raises(ValueError, match="step"):
+        clone(model).set_params(inference__step=2.0)
+
+
+def test_a_node_limit_beside_it_is_refused() -> None:
+    with pytest.raises(ValueError, match="node_limit"):
+        fitted(inference=SparseVariational(), node_limit=100)
+
+
+def test_the_same_seed_gives_the_same_forest() -> None:
+    inference = SparseVariational(inducing=5, sweeps=3, tolerance=0.0)
+    forests = [GPForestClassifier(n_trees=2, inference=inference, random_state=3).fit(X, Y) for _ in range(2)]
+    np.testing.assert_array_equal(*[forest.predict_log_proba(X_NEW) for forest in forests])
+
+
+def test_classes_can_arrive_later() -> None:
+    """As well as after coordinate ascent."""
+    old, accuracy = np.isin(Y, list("abcd")), {}
+    for inference in (SparseVariational(), CoordinateAscent()):
+        model = GPTreeClassifier(inference=inference, random_state=0).fit(X[old], Y[old])
+        accuracy[type(inference)] = score(model.add_classes(X[~old], Y[~old]))[0]
+    assert accuracy[SparseVariational] > accuracy[CoordinateAscent] - 0.03

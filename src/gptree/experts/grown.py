@@ -80,7 +80,7 @@ class Newcomers(Record):
         everyone = torch.arange(len(points), device=X.device)
 
         def tempered(scores: Tensor, temperature: float) -> Tensor:
-            return (temperature * fill_own(scores, examples, everyone)).log_softmax(1)
+            return (temperature * fill_own(scores.to(X.dtype), examples, everyone)).log_softmax(1)
 
         left_out = [
             tempered(lda.left_out(points, examples.y, in_covariance), lda.temperature),

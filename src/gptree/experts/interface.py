@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass, fields
-from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
+from dataclasses import dataclass, fields, replace
+from typing import Any, ClassVar, NamedTuple, Protocol, Self, TypeVar
 
 from torch import Tensor
 
@@ -62,6 +62,18 @@ class Record:
             value = getattr(self, item.name)
             if isinstance(value, Tensor):
                 object.__setattr__(self, item.name, value.contiguous())
+
+    def single(self) -> Self:
+        """The same in single precision, throughout."""
+
+        def less(value: Any) -> Any:
+            if isinstance(value, Tensor):
+                return value.float() if value.is_floating_point() else value
+            if isinstance(value, tuple):
+                return tuple(map(less, value))
+            return value.single() if isinstance(value, Record) else value
+
+        return replace(self, **{item.name: less(getattr(self, item.name)) for item in fields(self)})
 
     def state(self) -> State:
         """Everything `restore` needs to build it again."""

@@ -93,8 +93,9 @@ class FittedLDA(FittedExpert):
         The mean and count of its class are without it, and where `in_covariance` (n,) so is the covariance, by
         the rank-one change of `_Scorer`. The own score of the only example of a class means nothing.
         """
-        distances = self.distances(X)
+        check_features(X, len(self.centre))
         x, means = self._whitened(X.to(self.basis.dtype) - self.centre), self._whitened(self.means)
+        distances = x.square().sum(1)[:, None] - 2 * x @ means.T + means.square().sum(1)
         rows = torch.arange(len(X), device=X.device)
         n = self.counts[y]
         r = x - means[y]

@@ -17,6 +17,8 @@ from gptree.experts import (
     Examples,
     ExemplarDensity,
     FittedExpert,
+    FittedPool,
+    FittedRandomFeatures,
     FittedSingle,
     Pool,
     RandomFeatures,
@@ -145,7 +147,10 @@ def _base_experts(X: Tensor, y: Tensor, n_classes: int, exemplars: Exemplars) ->
     rows, weights = (torch.as_tensor(values, device=X.device) for values in exemplars)
     pool = Pool((BASE_LDA, replace(RANDOM_LDA, expert=BASE_LDA), BASE_RIDGE, ExemplarDensity(rows, weights)))
     fit = pool.fit(Examples.of(X, y, n_classes, folds=torch.full_like(y, ALONE)))
-    return fit.expert, fit.left_out
+    assert isinstance(fit.expert, FittedPool)
+    # random features are the widest of all that is kept and computed, and rough by nature: single precision will do
+    experts = (e.single() if isinstance(e, FittedRandomFeatures) else e for e in fit.expert.experts)
+    return replace(fit.expert, experts=tuple(experts)), fit.left_out
 
 
 def _on_rows(model: ForestModel, rows: Tensor) -> ForestModel:

@@ -94,7 +94,7 @@ def learn_newcomers(
     episodes = [episode for episode in episodes if episode is not None]
     choices = [
         _choose_lda(episodes, lda, lambda x: x),
-        _choose_lda(episodes, random_lda.expert, random_lda.features),
+        _choose_lda(episodes, random_lda.expert, lambda x: random_lda.features(x).to(x.dtype)),
         _choose_density(episodes, density),
         _choose_ridge(episodes, X[rows]),
     ]
@@ -121,7 +121,7 @@ def _discriminants(examples: Examples, base: FittedExpert) -> tuple[FittedLDA, F
         return lda or FittedLDA.of(examples), random[0]
     lda = lda or FittedLDA.of(examples)
     empty = FittedRandomFeatures(lda, RANDOM_LDA.projection(examples.X), RANDOM_LDA.unit_length)
-    return lda, replace(empty, expert=FittedLDA.of(replace(examples, X=empty.features(examples.X))))
+    return lda, replace(empty, expert=FittedLDA.of(replace(examples, X=empty.features(examples.X)))).single()
 
 
 def make_episode(
