@@ -13,7 +13,7 @@ from gptree.incremental import (
     SharedRoot,
     SpreadSamples,
 )
-from gptree.inference import CoordinateAscent, Gibbs, InducingPoints, LearnKernel, Representatives
+from gptree.inference import CoordinateAscent, Gibbs, InducingPoints, LearnKernel, Representatives, SparseVariational
 from gptree.tree import ClassTree
 
 __all__ = [
@@ -32,6 +32,7 @@ __all__ = [
     "Representatives",
     "SessionTree",
     "SharedRoot",
+    "SparseVariational",
     "SphereMap",
     "SpreadSamples",
     "UnitLength",

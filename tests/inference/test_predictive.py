@@ -310,8 +310,10 @@ def test_factors_do_not_evaluate_the_kernel_again(monkeypatch: pytest.MonkeyPatc
         return out
 
     monkeypatch.setattr(gptree.inference.grams, "gram", watched)
-    NodePredictor(fits.grams, fits.posteriors, BUDGET).log_probabilities(new_points(), None, "quadrature")
-    assert sizes == [(T, 40)]
+    predictor = NodePredictor(fits.grams, fits.posteriors, BUDGET)
+    predictor.log_probabilities(new_points(), None, "quadrature")
+    assert sizes == [(T, len(predictor.used_rows))]
+    assert predictor.used_rows.tolist() == sorted({int(row) for p in fits.posteriors for row in p.rows.flatten()})
 
 
 def test_probabilities_not_logits_are_averaged_over_the_draws() -> None:

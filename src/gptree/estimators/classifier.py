@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, Literal, Self
 
 import numpy as np
-import scipy.sparse
 import torch
 from gpytorch.kernels import Kernel
 from sklearn.base import BaseEstimator, ClassifierMixin
@@ -20,7 +19,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
-from gptree.estimators.explanation import Explanation, Neighbour, decisions, explanation
+from gptree.estimators.explanation import Explaining
 from gptree.estimators.feature_map import SphereMap, UnitLength, make_feature_map
 from gptree.estimators.growing import Growing, to_numpy
 from gptree.estimators.open_set import OpenSet
@@ -28,10 +27,19 @@ from gptree.estimators.prior_mean import as_expert
 from gptree.estimators.storage import load_estimator, save_estimator
 from gptree.experts import Examples, Expert, FittedExpert
 from gptree.incremental import Entry, Growth, fit_base, now
-from gptree.inference import CoordinateAscent, Gibbs, Inference, LargeNodes, as_large_nodes
+from gptree.inference import (
+    CoordinateAscent,
+    Gibbs,
+    Inference,
+    LargeNodes,
+    SparseVariational,
+    ThroughExemplars,
+    as_large_nodes,
+    class_inducing,
+)
 from gptree.maths.kernels import as_kernel, make_kernel
 from gptree.model import TrainingData, fit_forest
-from gptree.tree import ClassTree, build_tree, unit_length
+from gptree.tree import ClassTree, build_tree, label_hashes, unit_length
 
 #: Of the default kernel. Between 5 and 10 little changes; below, the GP corrects less. Three sweeps around experts do
 #: as well as many, and cost less.
@@ -45,12 +53,12 @@ UNSETTLED_SHARE = 0.05
 
 
 @dataclass(eq=False, repr=False)
-class _TreeClassifier(Growing, OpenSet, ClassifierMixin, BaseEstimator):
+class _TreeClassifier(Growing, OpenSet, Explaining, ClassifierMixin, BaseEstimator):
     """Parameters and behaviour that a single tree and a forest share; the fields are the parameters.
 
     kernel : None, "linear", "rbf", "matern52" or a GPyTorch kernel
         None is an RBF kernel with length-scale 1 and output scale 10. `kernel_` is what was fitted.
-    inference : None, Gibbs(...) or CoordinateAscent(...)
+    inference : None, Gibbs(...), CoordinateAscent(...) or SparseVariational(...)
         None is three sweeps of coordinate ascent around experts, and `CoordinateAscent()` with zero prior means.
     prior_mean : "experts", None, an expert, a classifier or a function
         Where the prior means of the nodes come from: the default pool of closed-form experts; nowhere (zero means, as
@@ -139,8 +147,11 @@ class _TreeClassifier(Growing, OpenSet, ClassifierMixin, BaseEstimator):
                 self._fit_base(features, trees, kernel, inference, progress=advance, **shared)
             else:
                 self.experts_, self.left_out_, weights = self._fit_experts(expert, features, X)
+                inducing = None
+                if isinstance(inference, SparseVariational):
+                    large_nodes, inducing = self._inducing(inference, features)
                 data = TrainingData(
-                    features, self.y_, self.classes_.tolist(), self._with_prior(self.left_out_), weights
+                    features, self.y_, self.classes_.tolist(), self._with_prior(self.left_out_), weights, inducing
                 )
                 self.model_ = fit_forest(
                     trees, data, kernel, inference, large_nodes=large_nodes, progress=advance, **shared
@@ -205,13 +216,25 @@ class _TreeClassifier(Growing, OpenSet, ClassifierMixin, BaseEstimator):
         return [self.seed_, *map(int, others)]
 
     def _large_nodes(self, inference: Inference) -> LargeNodes | None:
+        if isinstance(inference, SparseVariational) and self.node_limit not in ("auto", None):
+            raise ValueError(
+                f'SparseVariational has its own inducing points: leave node_limit="auto" (got {self.node_limit!r}).'
+            )
         return as_large_nodes(self.node_limit, isinstance(inference, CoordinateAscent))
+
+    def _inducing(self, inference: SparseVariational, features: Tensor) -> tuple[LargeNodes, np.ndarray]:
+        """All nodes see all their rows, through the inducing points of their classes; and which rows those are."""
+        hashes = label_hashes(self.classes_.tolist())
+        rows = class_inducing(features.cpu().numpy(), self.y_, inference.inducing, hashes, self.seed_)
+        return ThroughExemplars(inducing=inference.cap, points=len(features)), rows
 
     def _inference(self) -> Inference:
         default = CoordinateAscent() if self.prior_mean is None else EXPERT_SWEEPS
         inference = default if self.inference is None else self.inference
         if not isinstance(inference, Gibbs | CoordinateAscent):
-            raise TypeError(f"inference must be Gibbs(...) or CoordinateAscent(...), not {inference!r}.")
+            raise TypeError(
+                f"inference must be Gibbs(...), CoordinateAscent(...) or SparseVariational(...), not {inference!r}."
+            )
         return inference
 
     def _log_prior(self) -> np.ndarray | None:
@@ -235,7 +258,8 @@ class _TreeClassifier(Growing, OpenSet, ClassifierMixin, BaseEstimator):
         if settled is not None and len(settled) and float((~settled).double().mean()) > UNSETTLED_SHARE:
             warnings.warn(
                 f"inference did not settle at {int((~settled).sum())} of {len(settled)} nodes: allow more sweeps "
-                "(inference=CoordinateAscent(sweeps=…)) or a larger tolerance. See diagnostics_.",
+                "(inference=CoordinateAscent(sweeps=…)), more epochs of mini-batches, or a larger tolerance. See "
+                "diagnostics_.",
                 ConvergenceWarning,
                 stacklevel=4,
             )
@@ -295,57 +319,6 @@ class _TreeClassifier(Growing, OpenSet, ClassifierMixin, BaseEstimator):
         for posterior in self.model_.predictor.posteriors:
             kind[posterior.nodes.cpu().numpy()] = posterior.kind
         return {**out, "posterior": kind}
-
-    def decision_path(self, X: Any) -> scipy.sparse.csr_array:
-        """Which nodes of `tree_` lie on the path of each row's predicted class: (n, nodes), sparse."""
-        winners = self._explained(X)[2].argmax(1)
-        paths = [[node for node, _ in self.tree_.path(c)] for c in range(len(self.classes_))]
-        indices = [paths[c] for c in winners]
-        pointers = np.cumsum([0, *map(len, indices)])
-        flat = np.concatenate([*indices, []]).astype(np.int64)
-        return scipy.sparse.csr_array(
-            (np.ones(len(flat), dtype=bool), flat, pointers), shape=(len(winners), self.tree_.n_nodes)
-        )
-
-    def explain(self, X: Any, n_neighbours: int = 3) -> list[Explanation]:
-        """For each row: the path of the predicted class in `tree_` with the probability of each decision and the labels
-        on both sides, and the nearest training examples of that class.
-
-        In a forest the path is that of the first tree, so that its product is not quite the forest's probability.
-        """
-        features, raw, log_p = self._explained(X)
-        scores = self._class_scores(features, raw)
-        left, right = self.model_.node_log_probabilities(features, scores, self.predict_at)
-        prior = self.model_.prior_means(scores)
-        prior = torch.zeros_like(left) if prior is None else prior
-        left, right, prior = (values[self.model_.node_of[0]].cpu().numpy() for values in (left, right, prior))
-        labels = self.classes_.tolist()
-        return [
-            explanation(
-                labels,
-                log_p[i],
-                decisions(self.tree_, labels, int(winner), left[:, i], right[:, i], prior[:, i]),
-                self._neighbours(features[i], int(winner), n_neighbours),
-            )
-            for i, winner in enumerate(log_p.argmax(1))
-        ]
-
-    def _neighbours(self, x: Tensor, winner: int, count: int) -> tuple[Neighbour, ...]:
-        rows = np.flatnonzero(self.y_ == winner)
-        known = self.model_.predictor.grams.X[torch.as_tensor(rows)]
-        similarity = torch.nn.functional.cosine_similarity(known, x[None], dim=1)
-        nearest = similarity.argsort(descending=True)[:count]
-        return tuple(
-            Neighbour(int(self.origins_[rows[int(j)], 1]), float(similarity[j]), int(self.origins_[rows[int(j)], 0]))
-            for j in nearest
-        )
-
-    def _explained(self, X: Any) -> tuple[Tensor, np.ndarray, np.ndarray]:
-        """Mapped features, raw features and class log-probabilities."""
-        check_is_fitted(self)
-        X = self._validated(X)
-        features = self._features(X)
-        return features, X, self._log_probabilities(features, X).cpu().numpy()
 
     # -------------------------------------------------------------------------------------------- save and load
 

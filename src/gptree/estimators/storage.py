@@ -28,7 +28,7 @@ from gptree.incremental import (
     SharedRoot,
     SpreadSamples,
 )
-from gptree.inference import CoordinateAscent, Gibbs, InducingPoints, LearnKernel, Representatives
+from gptree.inference import CoordinateAscent, Gibbs, InducingPoints, LearnKernel, Representatives, SparseVariational
 from gptree.model.persistence import (
     StorageError,
     kernel_from_parts,
@@ -46,6 +46,7 @@ _VALUES: dict[str, Any] = {
     for value in (
         Gibbs,
         CoordinateAscent,
+        SparseVariational,
         LearnKernel,
         Representatives,
         InducingPoints,

@@ -16,6 +16,7 @@ from gptree.inference.large_nodes import (
 from gptree.inference.posterior import DensePosterior, LinearPosterior, NodePosterior, SparsePosterior, select
 from gptree.inference.predictive import NodePredictor, PredictAt
 from gptree.inference.problems import NodeBatch, NodeProblem, make_batches
+from gptree.inference.sparse_variational import SparseVariational, class_inducing
 
 __all__ = [
     "CoordinateAscent",
@@ -36,8 +37,10 @@ __all__ = [
     "PredictAt",
     "Representatives",
     "SparsePosterior",
+    "SparseVariational",
     "ThroughExemplars",
     "as_large_nodes",
+    "class_inducing",
     "class_quota",
     "fit_nodes",
     "learn_kernel",

@@ -23,6 +23,7 @@ from gptree.inference.problems import (
     NodeProblem,
     make_batches,
 )
+from gptree.inference.sparse_variational import SparseVariational
 from gptree.maths.conditional import log_augmented_marginal
 from gptree.maths.kernels import node_kernels
 from gptree.maths.polya_gamma import pg_mean
@@ -66,7 +67,8 @@ def fit_nodes(
     work = memory_budget // X.element_size() // 8
     learn = getattr(inference, "learn", None)
     if learn is not None:
-        kernel = learn_kernel(problems, kernel, X, learn, work)
+        seen = inference.thinned(problems) if isinstance(inference, SparseVariational) else problems
+        kernel = learn_kernel(seen, kernel, X, learn, work)
     grams = Grams(kernel, X, memory_budget // 4)
     batches = _batches(problems, grams, work)
     if effective_n_jobs(n_jobs) == 1:  # pyright: ignore[reportArgumentType]  (None means the backend's default)

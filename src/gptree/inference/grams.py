@@ -117,6 +117,7 @@ class Grams:
         """Over some rows only: what a worker process needs for its batch."""
         return Grams(self.kernel, self.X[rows], cache_bytes=0)
 
-    def cross(self, X_new: Tensor) -> Tensor:
-        """k(X_new, X), (T, n), for a shared kernel."""
-        return finite(self._shared(X_new, self.X))
+    def cross(self, X_new: Tensor, rows: Tensor | None = None) -> Tensor:
+        """k(X_new, X[rows]), (T, n), for a shared kernel; all rows if None."""
+        everything = rows is None or len(rows) == len(self.X)
+        return finite(self._shared(X_new, self.X if everything else self.X[rows]))

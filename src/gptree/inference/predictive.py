@@ -64,6 +64,16 @@ class NodePredictor:
         return {**self.__dict__, "_factors": [None] * len(self.posteriors)}  # as with the Gram matrix
 
     @cached_property
+    def used_rows(self) -> Tensor:
+        """Rows of the features that predictions look at, sorted: with inducing points, few of them."""
+        rows = [p.rows.flatten() for p in self.posteriors if not isinstance(p, LinearPosterior)]
+        return torch.cat([self.grams.X.new_zeros(0, dtype=torch.long), *rows]).unique()
+
+    def _place(self, rows: Tensor) -> Tensor:
+        """Where rows of the features stand among those used."""
+        return torch.searchsorted(self.used_rows, rows)
+
+    @cached_property
     def _offsets(self) -> list[int]:
         """Where the draws of each posterior start in the stacked rows of latent means."""
         starts = [0]
@@ -120,7 +130,7 @@ class NodePredictor:
                 out[group.columns] = group.weights.mT @ features.mT
             else:
                 assert cross is not None
-                out[group.columns] = group.weights.mT @ cross[group.rows]
+                out[group.columns] = group.weights.mT @ cross[self._place(group.rows)]
         return out
 
     @torch.no_grad()
@@ -182,7 +192,7 @@ class NodePredictor:
     def _cross(self, x: Tensor) -> Tensor | None:
         if self.grams.per_node or all(isinstance(p, LinearPosterior) for p in self.posteriors):
             return None
-        return self.grams.cross(x).mT.contiguous()
+        return self.grams.cross(x, self.used_rows).mT.contiguous()
 
     def _variance(self, i: int, x: Tensor, cross: Tensor | None) -> Tensor:
         """var⋆ of posterior i, (S, V, T), chunked over draws and points."""
@@ -196,7 +206,7 @@ class NodePredictor:
         elif cross is None:
             k = gram(kernel_at(self.grams.kernel, p.nodes), self.grams.X[p.rows], x.expand(nodes, *x.shape))
         else:
-            k = cross[p.rows]
+            k = cross[self._place(p.rows)]
         k = k.mT.contiguous().mT  # points in rows, as solving with a factor likes it: once, and not for every draw
         out = torch.empty(draws, nodes, len(x), dtype=x.dtype, device=x.device)
         for chunk, L in self._factor_chunks(i):

@@ -73,7 +73,7 @@ class ForestModel:
     def chunks(self, x: Tensor) -> list[slice]:
         """Pieces of x whose node probabilities and cross-kernel values stay within the memory budget."""
         numbers = sum(p.weights.shape[0] * p.weights.shape[1] for p in self.predictor.posteriors)
-        numbers = 4 * (numbers + len(self.predictor.grams.X) + 2 * self.n_classes * (1 + len(self.trees)))
+        numbers = 4 * (numbers + len(self.predictor.used_rows) + 2 * self.n_classes * (1 + len(self.trees)))
         step = max(1, self.memory_budget // (4 * numbers * x.element_size()))
         return [slice(start, start + step) for start in range(0, len(x), step)]
 
@@ -238,11 +238,12 @@ def _class_rows(data: TrainingData, large_nodes: LargeNodes | None, hashes: np.n
     if large_nodes is None or (few and not isinstance(large_nodes, ThroughExemplars)):
         return rows
     random = [node_generator(seed, node_key(hashes[c : c + 1])) for c in range(len(rows))]
-    if isinstance(large_nodes, ThroughExemplars):  # exemplars first, the others at random
-        shuffled = [r.permutation(each) for r, each in zip(random, rows, strict=True)]
+    if isinstance(large_nodes, ThroughExemplars):  # exemplars first and in their order, the others at random
         assert data.exemplars is not None
-        first = [np.isin(each, data.exemplars) for each in shuffled]
-        return [each[np.argsort(~kept, kind="stable")] for each, kept in zip(shuffled, first, strict=True)]
+        place = np.full(len(data.y), len(data.y))
+        place[data.exemplars] = np.arange(len(data.exemplars))
+        shuffled = [r.permutation(each) for r, each in zip(random, rows, strict=True)]
+        return [each[np.argsort(place[each], kind="stable")] for each in shuffled]
     features = data.X.cpu().numpy()
     return [each[large_nodes.order(features[each], r)] for r, each in zip(random, rows, strict=True)]
 
