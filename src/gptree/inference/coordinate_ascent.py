@@ -72,8 +72,9 @@ class CoordinateAscent(Settings):
             mean = torch.where(moving.unsqueeze(-1), new_mean, mean)
             taken += moving
         omega = pg_mean(c, batch.b)
-        posterior = make_posterior(batch, space, root, omega, work)
-        bound = collapsed_bound(space, c, omega, batch.kappa, batch.b, batch.mu)[0]
+        L = space.factor(omega)
+        posterior = make_posterior(batch, space, root, omega, work, L)
+        bound = collapsed_bound(space, c, omega, batch.kappa, batch.b, batch.mu, L)[0]
         return (
             posterior,
             Diagnostics(batch.nodes, taken, bound=bound, change=change, converged=self._settled(change)),

@@ -151,10 +151,14 @@ def draw_chunks(space: Space, draws: int, work: int) -> list[slice]:
     return [slice(start, min(start + step, draws)) for start in range(0, draws, step)]
 
 
-def make_posterior(batch: NodeBatch, space: Space, root: Tensor | None, omega: Tensor, work: int) -> NodePosterior:
-    """The posterior given ω (S, V, N); `root` is that of K_mm where there are inducing points."""
+def make_posterior(
+    batch: NodeBatch, space: Space, root: Tensor | None, omega: Tensor, work: int, L: Tensor | None = None
+) -> NodePosterior:
+    """The posterior given ω (S, V, N); `root` is that of K_mm where there are inducing points, L the factor of B."""
     shifted = batch.kappa - omega * batch.mu
-    if root is None and space.order >= ITERATIVE_ORDER:
+    if L is not None:
+        weights = space.weights(L, omega, shifted)
+    elif root is None and space.order >= ITERATIVE_ORDER:
         weights = space.weights(None, omega, shifted)
     else:
         chunks = draw_chunks(space, len(omega), work)

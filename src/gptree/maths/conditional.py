@@ -192,26 +192,30 @@ class WeightSpace:
 Space = FunctionSpace | WeightSpace
 
 
-def log_augmented_marginal(space: Space, omega: Tensor, kappa: Tensor, b: Tensor, mu: Tensor) -> Tensor:
+def log_augmented_marginal(
+    space: Space, omega: Tensor, kappa: Tensor, b: Tensor, mu: Tensor, L: Tensor | None = None
+) -> Tensor:
     r"""log p(y | ω) = log ∫ Π_i 2^{−b_i} exp(κ_i f_i − ½ ω_i f_i²) N(f | μ, K) df, (S, V); the paper's section 3.2.
 
     = −Σ b log 2 + κᵀμ − ½ μᵀΩμ + ½ κ̃ᵀ Σ κ̃ − ½ log |B|, differentiable in K.
-    The residual Q of a sparse space enters as −½ Σ ω_i Q_ii, which makes it a lower bound.
+    The residual Q of a sparse space enters as −½ Σ ω_i Q_ii, which makes it a lower bound. L is the factor, if known.
     """
-    L = space.factor(omega)
+    L = space.factor(omega) if L is None else L
     shifted = kappa - omega * mu
     explained = (shifted * space.mean(space.weights(L, omega, shifted))).sum(-1)
     constant = (kappa * mu - 0.5 * omega * mu.square() - b * torch.log(torch.tensor(2.0, dtype=b.dtype))).sum(-1)
     return constant + 0.5 * explained - 0.5 * _log_determinant(L) - 0.5 * (omega * space.residual).sum(-1)
 
 
-def collapsed_bound(space: Space, c: Tensor, omega: Tensor, kappa: Tensor, b: Tensor, mu: Tensor) -> Tensor:
+def collapsed_bound(
+    space: Space, c: Tensor, omega: Tensor, kappa: Tensor, b: Tensor, mu: Tensor, L: Tensor | None = None
+) -> Tensor:
     """The variational bound at q(ω) = PG(b, c), ω its mean, and the q(f) that is best for it, (S, V).
 
     For that q(f) the bound is log p(y | E ω) − KL(PG(b, c) ‖ PG(b, 0)): the same function learns kernels and reports
     convergence. `variational_bound` is the bound at any q(f).
     """
-    return log_augmented_marginal(space, omega, kappa, b, mu) - pg_kl(c, b).sum(-1)
+    return log_augmented_marginal(space, omega, kappa, b, mu, L) - pg_kl(c, b).sum(-1)
 
 
 def variational_bound(
