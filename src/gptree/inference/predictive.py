@@ -63,9 +63,13 @@ class NodePredictor:
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_factors": [None] * len(self.posteriors)}  # as with the Gram matrix
 
-    @cached_property
+    @property
     def used_rows(self) -> Tensor:
         """Rows of the features that predictions look at, sorted: with inducing points, few of them."""
+        return self._used_rows
+
+    @cached_property
+    def _used_rows(self) -> Tensor:
         rows = [p.rows.flatten() for p in self.posteriors if not isinstance(p, LinearPosterior)]
         return torch.cat([self.grams.X.new_zeros(0, dtype=torch.long), *rows]).unique()
 
