@@ -9,8 +9,6 @@ novelty of the training points: left out, each without itself, or in-sample, as 
 
 from __future__ import annotations
 
-import argparse
-import functools
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -19,7 +17,7 @@ import numpy as np
 import torch
 
 from benchmarks.data import draw, load
-from benchmarks.rows import Row, Rows, Trial, run_trials
+from benchmarks.rows import Row, Trial, measure_and_print
 from benchmarks.tables import Column, markdown
 from gptree import GPForestClassifier
 from gptree.model import novelty_threshold
@@ -72,14 +70,7 @@ def table(rows: list[Row]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", required=True, help="folder with the feature files")
-    parser.add_argument("--results", type=Path, default=RESULTS)
-    parser.add_argument("--jobs", type=int, default=1, help="trials at a time")
-    arguments = parser.parse_args()
-    rows = Rows(arguments.results)
-    run_trials(trials(), functools.partial(run, folder=arguments.data), rows, n_jobs=arguments.jobs)
-    print(table(list(rows)))
+    measure_and_print(__doc__, RESULTS, trials(), run, table)
 
 
 if __name__ == "__main__":

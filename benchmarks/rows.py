@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import argparse
+import functools
 import hashlib
 import json
 import math
@@ -158,6 +160,24 @@ def run_trials(
             if not rows.done(trial):
                 rows.append(_in_fresh_process(function, trial) if fresh_process else _run(function, trial))
             progress.advance(task)
+
+
+def measure_and_print(
+    about: str | None,
+    results: Path,
+    trials: Iterable[Trial],
+    function: Callable[..., Mapping[str, Any]],
+    table: Callable[[list[Row]], str],
+) -> None:
+    """The command line of a benchmark on data: measure what has no row yet with `function(trial, folder)`, print."""
+    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", required=True, help="folder with the feature files")
+    parser.add_argument("--results", type=Path, default=results)
+    parser.add_argument("--jobs", type=int, default=1, help="trials at a time")
+    arguments = parser.parse_args()
+    rows = Rows(arguments.results)
+    run_trials(trials, functools.partial(function, folder=arguments.data), rows, n_jobs=arguments.jobs)
+    print(table(list(rows)))
 
 
 def _run_parallel(trials: list[Trial], function: Callable[[Trial], Mapping[str, Any]], rows: Rows, n_jobs: int) -> None:

@@ -31,6 +31,7 @@ from gptree import (
 )
 from gptree.incremental import base as base_session
 from gptree.incremental import episodes
+from small_sizes import small_random_features
 
 D, BASE = 8, range(6)
 RNG = np.random.default_rng(0)
@@ -58,11 +59,7 @@ BASE_ROWS = rows(*BASE, stop=12)
 @pytest.fixture(scope="module", autouse=True)
 def few_random_features():
     """Enough for data of eight dimensions; the sizes that the library uses have a test of their own."""
-    with pytest.MonkeyPatch.context() as patch:
-        small = replace(episodes.RANDOM_LDA, count=50)
-        patch.setattr(episodes, "RANDOM_LDA", small)
-        patch.setattr(base_session, "RANDOM_LDA", small)
-        patch.setattr(base_session, "BASE_RIDGE", replace(base_session.BASE_RIDGE, count=60))
+    with small_random_features():
         yield
     fitted.cache_clear()
     grown.cache_clear()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import json
 import warnings
-from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -25,9 +24,8 @@ from gptree import (
     SpreadSamples,
     load_model,
 )
-from gptree.incremental import base as base_session
-from gptree.incremental import episodes
 from gptree.model.persistence import StorageError
+from small_sizes import small_random_features
 
 RNG = np.random.default_rng(0)
 CENTRES = RNG.normal(size=(15, 8))
@@ -45,11 +43,7 @@ each_strategy = pytest.mark.parametrize("strategy", STRATEGIES, ids=lambda value
 
 @pytest.fixture(scope="module", autouse=True)
 def few_random_features():
-    with pytest.MonkeyPatch.context() as patch:
-        small = replace(episodes.RANDOM_LDA, count=50)
-        patch.setattr(episodes, "RANDOM_LDA", small)
-        patch.setattr(base_session, "RANDOM_LDA", small)
-        patch.setattr(base_session, "BASE_RIDGE", replace(base_session.BASE_RIDGE, count=60))
+    with small_random_features():
         yield
     fitted.cache_clear()
 

@@ -24,7 +24,6 @@ from gptree.incremental import (
     Strategy,
     base_of,
     contents,
-    episodes,
     fit_base,
     grow,
     session,
@@ -35,6 +34,7 @@ from gptree.inference import CoordinateAscent, Gibbs, InducingPoints, ThroughExe
 from gptree.maths import as_kernel, make_kernel
 from gptree.model import TrainingData, fit_forest
 from gptree.tree import ClassTree, build_tree
+from small_sizes import small_random_features
 
 LABELS = ["ant", "bee", "cat", "dog", "eel"]
 COUNTS = (9, 4, 12, 3, 7)
@@ -65,11 +65,7 @@ def identity(x: Tensor) -> Tensor:
 @pytest.fixture(scope="module", autouse=True)
 def few_random_features():
     """Enough for data of six dimensions."""
-    with pytest.MonkeyPatch.context() as patch:
-        small = replace(episodes.RANDOM_LDA, count=40)
-        patch.setattr(episodes, "RANDOM_LDA", small)
-        patch.setattr(base_session, "RANDOM_LDA", small)
-        patch.setattr(base_session, "BASE_RIDGE", replace(base_session.BASE_RIDGE, count=50))
+    with small_random_features(40, 50):
         yield
 
 

@@ -282,8 +282,7 @@ def _label_array(labels: list[Any], like: np.ndarray) -> np.ndarray:
 
 def _rows_held(base: Base, state: Contents, origins: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """For every row of a grown model's features: its class number (−1: of a class that is gone), and its origin."""
-    place = np.full(base.n_classes, -1)
-    place[[c.number for c in state.base]] = np.arange(len(state.base))
+    place = state.base_places(base.n_classes)
     classes = (*state.base, *state.novel)
     later = np.repeat(np.arange(len(classes)), [len(c.origins) for c in classes])
     came = [origin for c in classes for origin in c.origins]

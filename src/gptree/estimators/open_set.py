@@ -118,8 +118,7 @@ class OpenSet:
         kept = base.exemplars.cpu().numpy()
         risen = novelty[kept] - values[exemplars]
         risen = np.bincount(codes[exemplars], risen, base.n_classes) / np.bincount(codes[exemplars])
-        place = np.full(base.n_classes, -1)
-        place[[c.number for c in grown.contents.base]] = np.arange(len(grown.contents.base))
+        place = grown.contents.base_places(base.n_classes)
         there = place[codes] >= 0
         later = rows[rows >= len(base.X)]
         return (

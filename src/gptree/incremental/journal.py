@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -83,6 +84,12 @@ class Contents:
     @property
     def labels(self) -> list[Any]:
         return [c.label for c in (*self.base, *self.novel)]
+
+    def base_places(self, n_classes: int) -> np.ndarray:
+        """Where each of the classes of the base session stands now, (n_classes,); −1 if it is gone."""
+        place = np.full(n_classes, -1)
+        place[[c.number for c in self.base]] = np.arange(len(self.base))
+        return place
 
     @property
     def sessions(self) -> list[list[int]]:

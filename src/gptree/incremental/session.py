@@ -22,7 +22,7 @@ from gptree.incremental.growth import Placement, SessionTree, Strategy
 from gptree.incremental.journal import Contents
 from gptree.inference import Diagnostics, Grams, Inference, LargeNodes, NodePredictor, fit_nodes
 from gptree.model import ForestModel, TrainingData, node_problems
-from gptree.tree import ClassTree, build_tree, surviving
+from gptree.tree import ClassTree, build_tree, surviving, unit_length
 
 
 @dataclass(frozen=True, eq=False)
@@ -153,6 +153,8 @@ class _Memory:
     later_y: Tensor
     kept: Tensor
     """(B,) numbers, in the base session, of the base classes that are still there."""
+    place: Tensor
+    """(classes of the base session,) where each stands now, −1 if it is gone."""
 
     @classmethod
     def of(cls, base: Base, state: Contents) -> _Memory:
@@ -162,12 +164,11 @@ class _Memory:
         later = torch.cat(parts)
         sizes = torch.tensor([len(part) for part in parts], device=device)
         later_y = torch.arange(len(parts), device=device).repeat_interleave(sizes)
-        place = torch.full((base.n_classes,), -1, device=device)
-        place[kept] = torch.arange(len(kept), device=device)
+        place = torch.as_tensor(state.base_places(base.n_classes), device=device)
         exemplars = base.exemplars[place[base.y[base.exemplars]] >= 0]
         rows = torch.cat([exemplars, len(base.X) + torch.arange(len(later), device=device)])
         y = torch.cat([place[base.y[exemplars]], later_y])
-        return cls(torch.cat([base.X, later]), rows, y, later, later_y, kept)
+        return cls(torch.cat([base.X, later]), rows, y, later, later_y, kept, place)
 
     @property
     def n_exemplars(self) -> int:
@@ -214,25 +215,31 @@ def _experts(base: Base, state: Contents, rules: Rules, memory: _Memory) -> tupl
     """Experts over all classes, and their left-out log-probabilities (n, C) at the examples in memory."""
     if base.expert is None:
         return None, None
-    assert base.left_out is not None
     kept = memory.kept
     later = rules.on_sphere(memory.later)
     n_extra = sum(len(c.extra) for c in state.base)
-    expert, untouched = base.expert, base.expert
+    expert = base.expert
     if n_extra:
         expert = expert.grown(later[:n_extra], kept[memory.later_y[:n_extra]], base.n_classes)
     if len(kept) < base.n_classes:
-        expert, untouched = expert.only(kept), untouched.only(kept)
-    left_out = torch.cat(
-        [
-            base.left_out[memory.rows[: memory.n_exemplars]][:, kept].log_softmax(1),
-            untouched.log_probabilities(later),  # the base session never saw these: they are left out of it
-        ]
-    )
+        expert = expert.only(kept)
+    left_out = _base_left_out(base, memory, memory.rows[: memory.n_exemplars], later)
     if not state.novel:
         return expert, left_out
     assert base.newcomers is not None
     return base.newcomers.grown(expert, kept, later, memory.later_y, left_out)
+
+
+def _base_left_out(base: Base, memory: _Memory, rows: Tensor, later: Tensor) -> Tensor:
+    """Log-probabilities of the base classes still there, at rows of the base and then at later examples (k, d).
+
+    The base session never saw the latter: they are left out of its experts as these are.
+    """
+    assert base.expert is not None
+    assert base.left_out is not None
+    kept = memory.kept
+    expert = base.expert if len(kept) == base.n_classes else base.expert.only(kept)
+    return torch.cat([base.left_out[rows][:, kept].log_softmax(1), expert.log_probabilities(later)])
 
 
 # ----------------------------------------------------------------------------------------------------------- the trees
@@ -284,19 +291,13 @@ def _refitted(
     A row stands for several examples, which its likelihood weight says.
     """
     n_extra = sum(len(c.extra) for c in state.base)
-    place = torch.full((base.n_classes,), -1, device=base.X.device)
-    place[memory.kept] = torch.arange(len(memory.kept), device=base.X.device)
-    held = (place[base.y] >= 0).nonzero()[:, 0]
+    held = (memory.place[base.y] >= 0).nonzero()[:, 0]
     rows = torch.cat([held, len(base.X) + torch.arange(n_extra, device=base.X.device)])
     weights = torch.cat([base.stands_for[held], base.stands_for.new_ones(n_extra)])
     scores = None
     if base.expert is not None:
-        assert base.left_out is not None
-        kept = memory.kept
-        untouched = base.expert if len(kept) == base.n_classes else base.expert.only(kept)
-        later = untouched.log_probabilities(rules.on_sphere(memory.later[:n_extra]))
-        scores = torch.cat([base.left_out[held][:, kept].log_softmax(1), later])
-    y = torch.cat([place[base.y[held]], memory.later_y[:n_extra]])
+        scores = _base_left_out(base, memory, held, rules.on_sphere(memory.later[:n_extra]))
+    y = torch.cat([memory.place[base.y[held]], memory.later_y[:n_extra]])
     keys = [base.keys[c.number] for c in state.base]
     data = TrainingData(memory.features[rows], y.cpu().numpy(), keys, scores, weights)
     numbers = [i for i, c in enumerate(state.base) if c.number in touched]
@@ -304,7 +305,7 @@ def _refitted(
         np.where([np.isin(numbers, tree.members(v)).any() for v in range(tree.n_nodes)], -1, nodes)
         for tree, nodes in zip(frozen.trees, frozen.node_of, strict=True)
     ]
-    return _Frozen.of(_fitted(frozen, frozen.trees, known, data, rows, memory.features, rules))
+    return _Frozen.of(_fitted(frozen.model, frozen.trees, known, data, rows, memory.features, rules))
 
 
 def _extended(base: Base, state: Contents, rules: Rules, frozen: _Frozen, memory: _Memory) -> Grown:
@@ -314,7 +315,7 @@ def _extended(base: Base, state: Contents, rules: Rules, frozen: _Frozen, memory
     keys = [base.keys[c.number] for c in state.base] + [c.key for c in state.novel]
     sessions = [len(state.base) + np.array(places) for places in state.sessions]
     kept, novel = means[: len(state.base)], means[len(state.base) :]
-    similar = (_directions(novel) @ _directions(kept).T).argmax(1)
+    similar = (unit_length(novel) @ unit_length(kept).T).argmax(1)
     placed: list[Placement] = []
     for tree, seed in zip(frozen.trees, rules.tree_seeds, strict=True):
 
@@ -332,38 +333,34 @@ def _extended(base: Base, state: Contents, rules: Rules, frozen: _Frozen, memory
         for place, nodes in zip(placed, frozen.node_of, strict=True)
     ]
     trees = tuple(place.tree for place in placed)
-    start = None if rules.strategy.rebuilds else frozen
-    model = _fitted(start, trees, known, data, memory.rows, memory.features, rules, base)
+    keeps = not rules.strategy.rebuilds
+    model = _fitted(frozen.model, trees, known, data, memory.rows, memory.features, rules, keeps)
     return Grown(state, model, expert, memory.rows, memory.y, left_out)
 
 
-def _directions(means: np.ndarray) -> np.ndarray:
-    return means / np.maximum(np.linalg.norm(means, axis=1, keepdims=True), np.finfo(float).tiny)
-
-
 def _fitted(
-    frozen: _Frozen | None,
+    source: ForestModel,
     trees: tuple[ClassTree, ...],
     known: list[np.ndarray],
     data: TrainingData,
     rows: Tensor,
     features: Tensor,
     rules: Rules,
-    base: Base | None = None,
+    keeps: bool = True,
 ) -> ForestModel:
-    """The forest over `features` whose nodes are `known`, or fitted to data that are the given rows of them."""
-    source = frozen.model if frozen is not None else base.model if base is not None else None
-    assert source is not None
+    """The forest over `features` whose nodes are `known` nodes of `source`, or fitted to those rows of the features.
+
+    Without `keeps`, nothing of the source stays but its kernel.
+    """
     kernel = source.predictor.grams.kernel
-    posteriors = source.predictor.posteriors if frozen is not None else ()
+    posteriors = source.predictor.posteriors if keeps else ()
     n_fitted = sum(len(p.nodes) for p in posteriors)
     problems, node_of = node_problems(trees, data, rules.large_nodes, rules.seed, known, n_fitted)
     fits = fit_nodes(problems, kernel, data.X, rules.inference, memory_budget=rules.memory_budget, n_jobs=rules.n_jobs)
     new = [replace(p, nodes=p.nodes + n_fitted, rows=rows[p.rows]) for p in fits.posteriors]
     grams = Grams(kernel, features, rules.memory_budget // 4)
     predictor = NodePredictor(grams, (*posteriors, *new), rules.memory_budget)
-    before = source.diagnostics if frozen is not None else None
-    diagnostics = _together(before, fits.diagnostics, n_fitted)
+    diagnostics = _together(source.diagnostics if keeps else None, fits.diagnostics, n_fitted)
     return ForestModel(trees, node_of, predictor, diagnostics, rules.memory_budget)
 
 
