@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import torch
@@ -55,6 +56,66 @@ def covariance_root(covariance: Tensor) -> tuple[Tensor, Tensor]:
 
 def _add_jitter(matrices: Tensor, jitter: Tensor) -> Tensor:
     return matrices + torch.diag_embed(jitter.unsqueeze(-1).expand(matrices.shape[:-1]))
+
+
+#: Triangular matrices up to about this order are inverted by solving; larger ones by products of their blocks.
+SOLVED_ORDER = 64
+#: Products of triangular matrices of at least this order leave out their zero half.
+BLOCKED_ORDER = 1024
+
+
+def triangular_inverse(L: Tensor) -> Tensor:
+    """Inverses of lower triangular matrices (..., n, n).
+
+    Blocks on the diagonal are inverted all at once, then joined in pairs: with X = L⁻¹, X₂₁ = −X₂₂ L₂₁ X₁₁. Nearly all
+    of the work is in products, at which GPUs are several times faster than at solving with a triangular matrix.
+    """
+    n = L.shape[-1]
+    halvings = max(0, math.ceil(math.log2(max(n, 1) / SOLVED_ORDER)))
+    while n % (1 << halvings) and n >> (halvings - 1) <= 2.5 * SOLVED_ORDER:
+        halvings -= 1  # somewhat larger blocks rather than padding
+    size = -(-n >> halvings)  # of the blocks to begin with, rounded up
+    order = size << halvings
+    flat = L.reshape(-1, n, n)
+    if order > n:  # padded with the identity
+        padded = torch.zeros(len(flat), order, order, dtype=L.dtype, device=L.device)
+        padded[:, :n, :n] = flat
+        padded.diagonal(dim1=-2, dim2=-1)[:, n:] = 1.0
+        flat = padded
+    X = torch.zeros(len(flat), order, order, dtype=L.dtype, device=L.device)
+    identity = torch.eye(size, dtype=L.dtype, device=L.device)
+    corners = torch.linalg.solve_triangular(_diagonal_blocks(flat, size), identity, upper=False)
+    _diagonal_blocks(X, size).copy_(corners)
+    while size < order:
+        first, second = _diagonal_blocks(X, size)[:, ::2], _diagonal_blocks(X, size)[:, 1::2]
+        below = _diagonal_blocks(flat[:, size:, :-size], size)[:, ::2]
+        _diagonal_blocks(X[:, size:, :-size], size)[:, ::2].copy_(-(second @ (below @ first)))
+        size *= 2
+    return X[:, :n, :n].reshape(L.shape) if order == n else X[:, :n, :n].view(L.shape)
+
+
+def _diagonal_blocks(matrices: Tensor, size: int) -> Tensor:
+    """The blocks of this size along the diagonals of (V, n, n), as a view (V, n / size, size, size)."""
+    batch, down, across = matrices.stride()
+    shape = (len(matrices), matrices.shape[-1] // size, size, size)
+    return matrices.as_strided(shape, (batch, size * (down + across), down, across), matrices.storage_offset())
+
+
+def triangular_sandwich(X: Tensor, T: Tensor) -> Tensor:
+    """Xᵀ T X for lower triangular X and T (..., n, n)."""
+    n = X.shape[-1]
+    if n < BLOCKED_ORDER:
+        return X.mT @ (T @ X)
+    a, b = slice(0, n // 2), slice(n // 2, n)
+    # T X = [[T₁₁ X₁₁, 0], [T₂₁ X₁₁ + T₂₂ X₂₁, T₂₂ X₂₂]], and then from the left by Xᵀ = [[X₁₁ᵀ, X₂₁ᵀ], [0, X₂₂ᵀ]]
+    lower = T[..., b, a] @ X[..., a, a] + T[..., b, b] @ X[..., b, a]
+    second = T[..., b, b] @ X[..., b, b]
+    out = torch.empty_like(X)
+    out[..., a, a] = triangular_sandwich(X[..., a, a], T[..., a, a]) + X[..., b, a].mT @ lower
+    out[..., a, b] = X[..., b, a].mT @ second
+    out[..., b, a] = X[..., b, b].mT @ lower
+    out[..., b, b] = X[..., b, b].mT @ second
+    return out
 
 
 #: Relative residual at which conjugate gradients stop, and the number of steps after which they give up.

@@ -1,0 +1,128 @@
+"""How a network is trained: the settings, and learning rates as functions of time."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+from gptree.deep.objectives import CrossEntropy, Objective
+from gptree.values import Settings, require
+
+
+class Schedule(Protocol):
+    def multiplier(self, epoch: float, epochs: int) -> float:
+        """Of the learning rate, `epoch` epochs (whole and broken) after the start of a training of `epochs`."""
+        ...
+
+
+@dataclass(frozen=True)
+class Cosine(Settings):
+    """Half a cosine from 1 down to 0, after `warmup` epochs in which the factor rises in a straight line."""
+
+    warmup: float = 0.0
+
+    def __post_init__(self) -> None:
+        require(self.warmup >= 0, f"warmup is a number of epochs, not {self.warmup}.")
+
+    def multiplier(self, epoch: float, epochs: int) -> float:
+        if epoch < self.warmup:
+            return epoch / self.warmup
+        return 0.5 * (1 + math.cos(math.pi * (epoch - self.warmup) / (epochs - self.warmup)))
+
+
+@dataclass(frozen=True)
+class Milestones(Settings):
+    """Times `factor` after each of the epochs in `at`."""
+
+    at: tuple[int, ...] = (100, 150)
+    factor: float = 0.1
+
+    def __post_init__(self) -> None:
+        require(self.factor > 0, f"factor must be positive, got {self.factor}.")
+
+    def multiplier(self, epoch: float, epochs: int) -> float:
+        return self.factor ** sum(epoch >= milestone for milestone in self.at)
+
+
+@dataclass(frozen=True)
+class Training(Settings):
+    """Settings of the training of a network.
+
+    epochs : all of them.
+    cross_entropy_epochs : those that come first and minimise `objective`; the others train network and head jointly.
+        As many as `epochs` trains no head: the softmax classifier that a GP-Tree is compared with.
+    objective : what the first epochs minimise, `CrossEntropy(...)` or `CosineMargin(...)`.
+    batch_size : rows a step, of all processes together. An epoch has as many full batches as its rows make; the few
+        rows left over, other ones in every epoch, are left out of it.
+    learning_rate, momentum, nesterov : of stochastic gradient descent.
+    weight_decay : of weight matrices and convolutions; biases, the parameters of normalisations, inducing points and
+        kernels have none.
+    schedule : `Cosine(...)` or `Milestones(...)`.
+    head_learning_rate : times the learning rate, for inducing points and kernel.
+    validation : rows kept out of training and measured after every epoch: a share of every class (of one row at least),
+        or a number of rows of every class; None for no validation.
+    validate_every : epochs; the last one is always measured.
+    best : the state that is kept in the end: the "last" one, or the one of best "accuracy" or "nll" on the validation
+        rows, among the epochs of joint training (among all, if no head is trained).
+    mixed_precision : "no", "bf16" or "fp16", of the network; the head has a dtype of its own.
+    checkpoint_epochs : epochs between two checkpoints; after the last epoch there is always one.
+    checkpoint_steps : steps within an epoch between two checkpoints; None for none.
+    """
+
+    epochs: int = 200
+    cross_entropy_epochs: int = 80
+    objective: Objective = field(default_factory=CrossEntropy)
+    batch_size: int = 128
+    learning_rate: float = 0.1
+    momentum: float = 0.9
+    nesterov: bool = True
+    weight_decay: float = 5e-4
+    schedule: Schedule = field(default_factory=Cosine)
+    head_learning_rate: float = 10.0
+    validation: float | int | None = 0.1
+    validate_every: int = 1
+    best: Literal["last", "accuracy", "nll"] = "last"
+    mixed_precision: Literal["no", "bf16", "fp16"] = "no"
+    checkpoint_epochs: int = 1
+    checkpoint_steps: int | None = None
+
+    def __post_init__(self) -> None:
+        require(self.epochs >= 1, f"epochs must be at least 1, got {self.epochs}.")
+        require(
+            0 <= self.cross_entropy_epochs <= self.epochs,
+            f"cross_entropy_epochs are some of the {self.epochs} epochs, got {self.cross_entropy_epochs}.",
+        )
+        require(
+            isinstance(self.objective, Objective),
+            f"objective must be CrossEntropy(...) or CosineMargin(...), not {self.objective!r}.",
+        )
+        require(
+            callable(getattr(self.schedule, "multiplier", None)),
+            f"schedule must be Cosine(...) or Milestones(...), not {self.schedule!r}.",
+        )
+        for name in ("batch_size", "validate_every", "checkpoint_epochs"):
+            require(getattr(self, name) >= 1, f"{name} must be at least 1, got {getattr(self, name)}.")
+        require(
+            self.checkpoint_steps is None or self.checkpoint_steps >= 1,
+            f"checkpoint_steps must be None or at least 1, got {self.checkpoint_steps}.",
+        )
+        for name in ("learning_rate", "head_learning_rate"):
+            require(getattr(self, name) > 0, f"{name} must be positive, got {getattr(self, name)}.")
+        require(0 <= self.momentum < 1, f"momentum must lie in [0, 1), got {self.momentum}.")
+        require(self.momentum > 0 or not self.nesterov, "Nesterov's step needs a momentum: set nesterov=False.")
+        require(self.weight_decay >= 0, f"weight_decay must not be negative, got {self.weight_decay}.")
+        for name, known in (("best", ("last", "accuracy", "nll")), ("mixed_precision", ("no", "bf16", "fp16"))):
+            require(getattr(self, name) in known, f"{name} must be one of {known}, got {getattr(self, name)!r}.")
+        if isinstance(self.validation, float):
+            require(0 < self.validation < 1, f"a share for validation lies between 0 and 1, got {self.validation}.")
+        elif self.validation is not None:
+            require(self.validation >= 1, f"validation needs at least one row a class, got {self.validation}.")
+
+    @property
+    def trains_head(self) -> bool:
+        return self.cross_entropy_epochs < self.epochs
+
+    def rate(self, epoch: float) -> float:
+        """The learning rate at a time: nothing else is remembered of the schedule."""
+        return self.learning_rate * self.schedule.multiplier(epoch, self.epochs)

@@ -1,0 +1,123 @@
+"""What a training is about: data and settings. Nothing here changes while it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from gpytorch.kernels import Kernel
+from torch import Tensor
+from torch.nn.functional import normalize
+
+from gptree.deep.head import SparseHead, TreeHead
+from gptree.deep.rows import split_rows
+from gptree.deep.settings import Training
+from gptree.deep.sources import Batch, Source, require_shape
+from gptree.inference import class_inducing
+from gptree.maths.kernels import as_kernel
+from gptree.tree import ClassTree, build_tree, label_hashes
+from gptree.values import require
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """Some rows of a source, and their classes."""
+
+    source: Source
+    rows: np.ndarray
+    y: np.ndarray
+    """(len(rows),) class numbers."""
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    learned: Rows
+    measured: Rows | None
+    labels: list[Any]
+    training: Training
+    head: SparseHead
+    kernel: Kernel
+    tree: Any
+    seed: int
+
+    @classmethod
+    def checked(
+        cls,
+        source: Source,
+        y: np.ndarray,
+        labels: Sequence[Any],
+        held_out: tuple[Source, np.ndarray] | None,
+        *,
+        training: Training,
+        **others: Any,
+    ) -> Task:
+        """Everything that can be wrong with data and settings shows here, before any work is done."""
+        y, labels = _class_numbers(source, y, labels), list(labels)
+        require(len(labels) >= 2, f"training needs at least two classes, got the labels {labels}.")
+        require(others["seed"] >= 0, f"the seed must not be negative, got {others['seed']}.")
+        rows, kept = split_rows(y, labels, training.validation, others["seed"])
+        measured = Rows(source, kept, y[kept]) if len(kept) else None
+        if held_out is not None:
+            require(measured is None, "rows are measured from held_out or by Training(validation=…): set that to None.")
+            require_shape(held_out[0], source.shape)
+            classes = _class_numbers(held_out[0], held_out[1], labels)
+            require(len(classes) > 0, "held_out has no rows.")
+            measured = Rows(held_out[0], np.arange(len(classes)), classes)
+        require(
+            training.best == "last" or measured is not None,
+            f"best={training.best!r} needs rows to measure: set Training(validation=…), or give held_out.",
+        )
+        require(
+            len(rows) >= training.batch_size,
+            f"{len(rows)} rows to train on are less than one batch of {training.batch_size}: set a smaller batch_size.",
+        )
+        return cls(Rows(source, rows, y[rows]), measured, labels, training, **others)
+
+    @property
+    def steps(self) -> int:
+        """Of an epoch."""
+        return len(self.learned.rows) // self.training.batch_size
+
+    def check_batches(self, processes: int) -> None:
+        """Raise unless batches can be shared out among so many processes."""
+        size = self.training.batch_size
+        require(
+            size % processes == 0, f"a batch of {size} rows cannot be cut into equal parts for {processes} processes."
+        )
+        self.training.objective.check_inputs(self.learned.source.shape, size // processes)
+
+    def classes(self, plan: Sequence[Batch], device: torch.device) -> Tensor:
+        """(steps, B) the classes of an epoch's batches: one transfer for all of them."""
+        at = np.searchsorted(self.learned.rows, np.stack([batch.rows for batch in plan]))
+        return torch.as_tensor(self.learned.y[at], device=device)
+
+    # ------------------------------------------------------------------------------------------------- the head
+
+    def new_head(self, embeddings: Tensor) -> TreeHead:
+        """The head that training starts with, from the embeddings of all rows that are learned."""
+        features, y = normalize(embeddings, dim=-1).cpu().numpy(), self.learned.y
+        sums = torch.zeros(len(self.labels), features.shape[1], dtype=torch.float64)
+        sums.index_add_(0, torch.as_tensor(y), torch.as_tensor(features, dtype=torch.float64))
+        means = sums.numpy() / np.bincount(y)[:, None]
+        tree = build_tree(self.tree, means, self.labels, self.seed)
+        rows = class_inducing(features, y, self.head.inducing, label_hashes(self.labels), self.seed)
+        points = torch.as_tensor(features[rows], device=embeddings.device)
+        return self.head_at(tree, points, torch.as_tensor(y[rows]))
+
+    def head_at(self, tree: ClassTree, points: Tensor, point_class: Tensor) -> TreeHead:
+        counts = torch.as_tensor(np.bincount(self.learned.y, minlength=len(self.labels)), device=points.device)
+        kernel = as_kernel(self.kernel, getattr(torch, self.head.dtype), points.device)
+        return TreeHead(tree, points, point_class.to(points.device), counts, kernel, self.head)
+
+
+def _class_numbers(source: Source, y: np.ndarray, labels: Sequence[Any]) -> np.ndarray:
+    y = np.asarray(y)
+    if y.ndim != 1 or not np.issubdtype(y.dtype, np.integer):
+        raise TypeError(f"y must be a vector of class numbers, not an array of {y.dtype} with shape {y.shape}.")
+    require(len(y) == len(source), f"the source has {len(source)} rows and y {len(y)}.")
+    if y.size and not 0 <= y.min() <= y.max() < len(labels):
+        raise ValueError(f"class numbers lie in 0 … {len(labels) - 1}, got {y.min()} … {y.max()}.")
+    return y.astype(np.int64)

@@ -1,0 +1,256 @@
+"""Training a network with a GP-Tree on top.
+
+First the network learns a plain classification (see `gptree.deep.objectives`). Then the class tree is built from the
+embeddings of all training rows, the inducing points are chosen among them, and network, points and kernel go on
+together on the bound, with a natural-gradient step of the node posteriors after each of theirs.
+
+Everything random is a function of (seed, epoch, step): a training may stop anywhere and go on from its last checkpoint,
+and the number of processes changes nothing but rounding; and, where the network has them, dropout, which each process
+draws for itself, and batch normalisation, which each computes from its own part of a batch (on GPUs
+`nn.SyncBatchNorm.convert_sync_batchnorm(backbone)` has it computed from all).
+"""
+
+from __future__ import annotations
+
+import copy
+import time
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from gpytorch.kernels import Kernel
+from torch import Tensor, nn
+
+from gptree.deep.checkpoints import Checkpoints
+from gptree.deep.evaluation import embed, measure
+from gptree.deep.head import LARGEST_JITTER, SparseHead, TreeHead
+from gptree.deep.log import Progress, progress_bar
+from gptree.deep.objectives import ObjectiveLayer
+from gptree.deep.processes import Processes, processes, tuned
+from gptree.deep.rows import FIRST_LAYER, epoch_plan, key
+from gptree.deep.settings import Training
+from gptree.deep.sources import Source
+from gptree.deep.state import Best, State
+from gptree.deep.task import Task
+from gptree.maths.kernels import as_kernel, make_kernel
+from gptree.values import require
+
+#: Of the default kernel, as in the paper.
+OUTPUT_SCALE = 4.0
+
+
+@dataclass(frozen=True, eq=False)
+class Trained:
+    """A trained network, and the layer on it: a head, or the objective's where no head was trained."""
+
+    network: nn.Module
+    head: TreeHead | None
+    objective_layer: ObjectiveLayer | None
+    log: list[dict[str, Any]]
+    """A row an epoch: epoch, stage, loss (mean over the steps), learning_rate (at the last step), seconds (of the
+    steps); in the joint stage expected_log_likelihood, kl and bound (weighted over the nodes as the head says), jitter,
+    and skipped (failed factorisations); accuracy, nll and ece where rows were measured."""
+    best_epoch: int
+    """Whose state this is; epochs are numbered from 1, as in the log."""
+    rows: np.ndarray
+    """Rows of the source that were trained on; the others were for validation."""
+
+    def log_probabilities(self, embeddings: Tensor) -> Tensor:
+        """Class log-probabilities (T, C)."""
+        layer = self.head if self.head is not None else self.objective_layer
+        assert layer is not None
+        return layer.log_probabilities(embeddings)
+
+
+def train(
+    backbone: nn.Module,
+    source: Source,
+    y: np.ndarray,
+    labels: Sequence[Any],
+    *,
+    training: Training | None = None,
+    head: SparseHead | None = None,
+    kernel: str | Kernel | None = None,
+    tree: Any = None,
+    seed: int = 0,
+    device: str = "auto",
+    folder: str | Path | None = None,
+    progress: bool = False,
+    held_out: tuple[Source, np.ndarray] | None = None,
+) -> Trained:
+    """Train a copy of the backbone, and a head, on the rows of a source.
+
+    y : (n,) class numbers of the rows, places in `labels`.
+    kernel : of the head, by name or a GPyTorch kernel; None is RBF with output scale 4 and length-scale 1.
+    tree : whatever `gptree.tree.build_tree` takes; None is 2-means on the class means.
+    device : "auto", "cpu" or "cuda".
+    folder : for checkpoints, log and curves; a training that was interrupted goes on from there.
+    progress : show a progress bar.
+    held_out : a source and its class numbers to measure after every epoch, instead of `Training(validation=…)`.
+    """
+    task = Task.checked(
+        source,
+        y,
+        labels,
+        held_out,
+        training=Training() if training is None else training,
+        head=SparseHead() if head is None else head,
+        kernel=as_kernel(
+            make_kernel("rbf", OUTPUT_SCALE) if kernel is None else kernel, torch.float64, torch.device("cpu")
+        ),
+        tree=tree,
+        seed=seed,
+    )
+    tf32 = task.head.dtype == "float64"  # a head in single precision needs all of its digits
+    with processes(device, task.training.mixed_precision) as group, tuned(group.device, tf32):
+        task.check_batches(group.count)
+        state = _first_state(backbone, task, group)
+        checkpoints = Checkpoints(folder, task, state.network, group)
+        checkpoints.restore(state)
+        steps_done = state.epoch * task.steps + state.step
+        with progress_bar(progress and group.is_main, task.training.epochs, task.steps, steps_done) as bar:
+            _train(task, state, checkpoints, group, bar)
+        return _result(task, state, group)
+
+
+def _train(task: Task, state: State, checkpoints: Checkpoints, group: Processes, bar: Progress) -> None:
+    """From where the state is to the end. Within an epoch nothing waits for the device."""
+    training, source, rows = task.training, task.learned.source, task.learned.rows
+    network = group.wrapped(state.network)
+    for epoch in range(state.epoch, training.epochs):
+        if epoch >= training.cross_entropy_epochs and state.head is None:
+            state.join(task.new_head(embed(state.network, source, rows, group.device, group)))
+        layer, plan = state.layer, epoch_plan(rows, training.batch_size, task.seed, epoch)
+        classes = task.classes(plan, group.device)
+        state.network.train()
+        todo = plan[state.step :]
+        for batch, x in zip(todo, source.batches(todo, group.device, group.part), strict=True):
+            assert batch.seed is not None
+            torch.manual_seed(batch.seed + group.index)  # for networks that draw, as dropout does
+            state.set_rate(training.rate(epoch + state.step / task.steps))
+            if isinstance(layer, TreeHead):
+                loss = layer.loss(group.gather(network(x)), classes[state.step])
+            else:
+                pictures = training.objective.pictures(x, batch.seed)
+                loss = layer.loss(group.gather(network(pictures)), classes[state.step], batch.seed)
+            group.step(loss, state.optimiser)
+            if isinstance(layer, TreeHead):
+                layer.update()
+            state.total += loss.detach()
+            state.step += 1
+            bar.step()
+            if training.checkpoint_steps and state.step % training.checkpoint_steps == 0 and state.step < task.steps:
+                _numbers(state, checkpoints)  # which are finite, or nothing is saved
+                checkpoints.save(state)
+        bar.epoch(_end_epoch(task, state, checkpoints, group))
+
+
+def _first_state(backbone: nn.Module, task: Task, group: Processes) -> State:
+    network = copy.deepcopy(backbone).to(group.device)
+    if group.device.type == "cuda":
+        network = network.to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
+    found = embed(network, task.learned.source, task.learned.rows[:2], group.device)
+    require(
+        found.dim() == 2 and found.is_floating_point(),
+        f"the backbone must give a vector of floats for an input, not {found.dtype} of shape {tuple(found.shape[1:])}.",
+    )
+    seed = key(task.seed, FIRST_LAYER)
+    layer = task.training.objective.layer(found.shape[1], len(task.labels), seed, found.dtype)
+    return State(network, layer.to(group.device), task.training)
+
+
+def _end_epoch(task: Task, state: State, checkpoints: Checkpoints, group: Processes) -> dict[str, Any]:
+    """The row of the log for an epoch whose steps are done; the state then stands before the next one."""
+    group.hold_together(*state.network.buffers(), *state.layer.parameters(), *state.layer.buffers())
+    training, done = task.training, state.epoch + 1
+    row = _row(task, state, checkpoints)
+    last = done == training.epochs
+    if task.measured is not None and (last or done % training.validate_every == 0):
+        some = task.measured
+        embeddings = embed(state.network, some.source, some.rows, group.device, group)
+        row |= measure(state.layer.log_probabilities(embeddings), torch.as_tensor(some.y, device=group.device))
+        _keep_best(row, state, checkpoints)
+    state.log.append(row)
+    state.begin_epoch(done)
+    if last or done % training.checkpoint_epochs == 0:
+        checkpoints.save(state)
+    checkpoints.save_log(state)
+    state.started = time.perf_counter()  # measuring and writing are no part of the next epoch's seconds
+    return row
+
+
+def _row(task: Task, state: State, checkpoints: Checkpoints) -> dict[str, Any]:
+    loss, kl, jitter, skipped = _numbers(state, checkpoints)
+    joint = state.head is not None
+    row = {
+        "epoch": state.epoch + 1,
+        "stage": "joint" if joint else "pre-training",
+        "loss": loss / task.steps,
+        "learning_rate": task.training.rate(state.epoch + (task.steps - 1) / task.steps),
+        "seconds": time.perf_counter() - state.started,
+    }
+    if joint:
+        # the weighted bound is −loss − KL; losses are means over an epoch in which everything moved
+        row |= {"expected_log_likelihood": -row["loss"], "kl": kl, "bound": -row["loss"] - kl}
+        row |= {"jitter": jitter, "skipped": int(skipped) - sum(old.get("skipped", 0) for old in state.log)}
+        _report_skipped(row, state, checkpoints)
+    return row
+
+
+def _numbers(state: State, checkpoints: Checkpoints) -> list[float]:
+    """Sum of the epoch's losses, KL, jitter and nodes skipped, of a state that is checked to be finite."""
+    head, none = state.head, state.total.new_zeros(())
+    others = [none] * 3 if head is None else [head.kl(), head.jitter, head.skipped]
+    values = [state.all_finite(), state.total, *others]
+    finite, *numbers = torch.stack([value.double() for value in values]).tolist()
+    if not finite:
+        raise FloatingPointError(
+            f"epoch {state.epoch + 1}: the loss, or a parameter, is not finite; {checkpoints.last}. Try a lower "
+            'learning_rate, a warm-up (schedule=Cosine(warmup=5)), mixed_precision="bf16" or "no" instead of "fp16", '
+            "or a smaller natural step of the head (SparseHead(step=…))."
+        )
+    return numbers
+
+
+def _report_skipped(row: dict[str, Any], state: State, checkpoints: Checkpoints) -> None:
+    """Factorisations that failed: a warning while more jitter is the answer, an error when it is at its end."""
+    if not row["skipped"]:
+        return
+    text = f"epoch {row['epoch']}: factorisations failed {row['skipped']} times at nodes, which were left out of a step"
+    if state.log and state.log[-1].get("jitter", 0.0) > 0.99 * LARGEST_JITTER:  # which single precision rounds
+        raise FloatingPointError(
+            f"{text}, with the jitter at its largest, {LARGEST_JITTER}; {checkpoints.last}. Try SparseHead(dtype="
+            '"float64"), fewer inducing points, a shorter length-scale, or a lower learning_rate.'
+        )
+    warnings.warn(
+        f"{text}; the jitter on K_mm is now {row['jitter']:.0e} of its diagonal.", RuntimeWarning, stacklevel=2
+    )
+
+
+def _keep_best(row: dict[str, Any], state: State, checkpoints: Checkpoints) -> None:
+    wanted = state.training.best
+    if wanted == "last" or (state.head is None and state.training.trains_head):
+        return
+    value = row[wanted] if wanted == "accuracy" else -row[wanted]
+    if state.best is None or value > state.best.value:
+        tensors = {name: tensor.detach().clone() for name, tensor in state.model_tensors().items()}
+        state.best = Best(row["epoch"], value, tensors)
+        checkpoints.save_best(state.best)
+
+
+def _result(task: Task, state: State, group: Processes) -> Trained:
+    if state.best is not None:
+        state.load_model(state.best.tensors)
+    group.unwrap(state.network)
+    return Trained(
+        network=state.network.eval(),
+        head=state.head,
+        objective_layer=state.layer if isinstance(state.layer, ObjectiveLayer) else None,
+        log=state.log,
+        best_epoch=state.epoch if state.best is None else state.best.epoch,
+        rows=task.learned.rows,
+    )

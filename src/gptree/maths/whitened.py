@@ -1,0 +1,135 @@
+r"""Expected log-likelihood of binary nodes with whitened inducing points, and its gradients in closed form.
+
+With L Lᵀ = K_mm (+ jitter) and a_i = L⁻¹ k_mi, a node's q(w) = N(m, P⁻¹), m = P⁻¹ η, is kept at the whitened values
+w = L⁻¹ u of its inducing points. At the best c_i² = E[f_i²] the rows' part of the bound is
+
+    E = Σ_i κ_i E[f_i] − b_i log(2 cosh(c_i / 2)),
+    E[f_i] = μ_i + a_iᵀ m,    c_i² = k_ii − a_iᵀ a_i + a_iᵀ P⁻¹ a_i + E[f_i]².
+
+η and P are what stays fixed while the kernel, the features and the inducing points move. KL(q(w) ‖ N(0, I)) depends on
+none of these, so the gradient of the bound is that of E, and it reaches the kernel matrices through a_i alone:
+
+    ∂E/∂a_i = (κ_i − λ_i E[f_i]) m + λ_i (a_i − P⁻¹ a_i),    λ_i = b_i tanh(c_i / 2) / (2 c_i),
+    ∂E/∂K_mn = L⁻ᵀ G,    ∂E/∂K_mm = −½ L⁻ᵀ (T + Tᵀ) L⁻¹,    ∂E/∂k_ii = −½ λ_i,
+
+where the columns of G are ∂E/∂a_i and T is the lower triangle of G Aᵀ with half its diagonal. That is the derivative of
+a Cholesky factor with its one product of full size gone. L⁻¹ and L_P⁻¹ (L_P L_Pᵀ = P) are formed, as triangular
+matrices: on a GPU products with them take a fraction of the time of solving. K_mm and P are never inverted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from gptree.maths.linalg import triangular_inverse, triangular_sandwich
+from gptree.maths.polya_gamma import log_2cosh_half, pg_mean
+from gptree.maths.streams import concurrently
+
+
+@dataclass(frozen=True)
+class Whitened:
+    """Factors of V nodes: what their rows and their predictions need."""
+
+    X: Tensor
+    """L⁻¹ (V, M, M), L the root of K_mm with jitter."""
+    F: Tensor
+    """L_P⁻¹ (V, M, M), L_P the root of P."""
+    mean: Tensor
+    """m = P⁻¹ η (V, M, 1)."""
+    jitter: Tensor
+    """One number: the diagonal of K_mm is taken 1 + jitter times."""
+    sound: Tensor
+    """(V,) whether both factorisations went through; the factors of other nodes are the identity."""
+
+    @classmethod
+    def each(
+        cls, K_mm: Sequence[Tensor], jitter: Tensor, eta: Sequence[Tensor], precision: Sequence[Tensor]
+    ) -> list[Whitened]:
+        """For batches of nodes: K_mm (V, M, M), the jitter relative to its diagonal, η (V, M) and P (V, M, M).
+
+        Nothing here waits for a result, so that a GPU never stands still: failure is told by `sound`.
+        """
+        jittered = [K.clone() for K in K_mm]
+        for K in jittered:
+            K.diagonal(dim1=-2, dim2=-1).mul_(1.0 + jitter)
+        pairs = [matrix for pair in zip(jittered, precision, strict=True) for matrix in pair]
+        found = concurrently([partial(root_inverse, matrix) for matrix in pairs], jitter.device)
+        return [
+            cls(X, F, F.mT @ (F @ e.unsqueeze(-1)), jitter, sound & sound_P)
+            for (X, sound), (F, sound_P), e in zip(found[::2], found[1::2], eta, strict=True)
+        ]
+
+    def rows(self, K_mn: Tensor, k_nn: Tensor) -> WhitenedRows:
+        """Rows with k_mi as columns of K_mn (V, M, N) and k_ii (V, N)."""
+        A = self.X @ K_mn
+        C = self.F @ A
+        variance = (k_nn - A.square().sum(-2)).clamp_min_(0.0) + C.square().sum(-2)
+        return WhitenedRows(A, C, (self.mean.mT @ A).squeeze(-2), variance)
+
+
+def root_inverse(matrix: Tensor) -> tuple[Tensor, Tensor]:
+    """L⁻¹ with L Lᵀ = matrix (V, M, M), or the identity, and whether it was found (V,)."""
+    root, info = torch.linalg.cholesky_ex(matrix)
+    sound = (info == 0) & root.diagonal(dim1=-2, dim2=-1).sum(-1).isfinite()
+    root.masked_fill_(~sound[:, None, None], 0.0).diagonal(dim1=-2, dim2=-1).add_((~sound[:, None]).to(root))
+    return triangular_inverse(root), sound
+
+
+@dataclass(frozen=True)
+class WhitenedRows:
+    """N rows at V nodes."""
+
+    A: Tensor
+    """a_i as columns (V, M, N)."""
+    C: Tensor
+    """L_P⁻¹ a_i likewise."""
+    mean: Tensor
+    """a_iᵀ m (V, N)."""
+    variance: Tensor
+    """var(f_i) (V, N)."""
+
+    def sums(self, lam: Tensor, shifted: Tensor) -> tuple[Tensor, Tensor]:
+        """The natural statistics Σ κ̃ a (V, M) and Σ λ a aᵀ (V, M, M), κ̃ = κ − λ μ."""
+        return (self.A @ shifted.unsqueeze(-1)).squeeze(-1), (self.A * lam.unsqueeze(-2)) @ self.A.mT
+
+    def gradients(self, q: Whitened, lam: Tensor, slope: Tensor) -> tuple[Tensor, Tensor]:
+        """∂E/∂K_mm (V, M, M) and ∂E/∂K_mn (V, M, N), from λ and ∂E/∂E[f]."""
+        # G = m (κ − λ E[f])ᵀ + (A − P⁻¹ A) Λ
+        G = torch.addcmul(q.mean * slope.unsqueeze(-2), self.A - q.F.mT @ self.C, lam.unsqueeze(-2))
+        T = ((-0.5 * G) @ self.A.mT).tril_()
+        T.diagonal(dim1=-2, dim2=-1).mul_(0.5)
+        half = triangular_sandwich(q.X, T)
+        to_K_mm = half + half.mT
+        to_K_mm.diagonal(dim1=-2, dim2=-1).mul_(1.0 + q.jitter)
+        return to_K_mm, q.X.mT @ G
+
+
+@dataclass(frozen=True)
+class Likelihood:
+    """What the labels say, given E[f_i] and var(f_i); elementwise, so of any shape."""
+
+    mean: Tensor
+    """E[f]."""
+    value: Tensor
+    """κ E[f] − b log(2 cosh(c / 2))."""
+    lam: Tensor
+    """λ = E[ω]; ∂E/∂k_ii is −½ λ."""
+    slope: Tensor
+    """∂E/∂E[f] = κ − λ E[f]."""
+
+    @classmethod
+    def of(cls, mean: Tensor, variance: Tensor, kappa: Tensor, b: Tensor) -> Likelihood:
+        c = (variance + mean.square()).sqrt()
+        lam = pg_mean(c, b)
+        return cls(mean, kappa * mean - b * log_2cosh_half(c), lam, kappa - lam * mean)
+
+
+def whitened_kl(q: Whitened) -> Tensor:
+    """KL(q(w) ‖ N(0, I)) (V,): ½ (tr P⁻¹ + mᵀ m − M + log |P|)."""
+    log_det = -2.0 * q.F.diagonal(dim1=-2, dim2=-1).log().sum(-1)
+    return 0.5 * (q.F.square().sum((-2, -1)) + q.mean.square().sum((-2, -1)) - q.F.shape[-1] + log_det)

@@ -1,0 +1,41 @@
+"""Two processes on the CPU find what one finds."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file
+from shared_training import run
+from training_cases import tensors_of
+
+from gptree.deep import read_log
+
+
+def test_two_processes_equal_one(tmp_path: Path) -> None:
+    script = Path(__file__).with_name("shared_training.py")
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    done = subprocess.run(
+        [*launcher, str(script), str(tmp_path)],
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    alone = run()
+    expected = tensors_of(alone)
+    for process in range(2):
+        found = load_file(tmp_path / f"process-{process}.safetensors")
+        losses = found.pop("log.losses")
+        assert found.keys() == expected.keys()
+        for name, value in expected.items():
+            torch.testing.assert_close(
+                found[name], value, rtol=1e-8, atol=1e-8, msg=lambda text, n=name: f"{n}: {text}"
+            )
+        torch.testing.assert_close(losses.tolist(), [row["loss"] for row in alone.log], rtol=1e-8, atol=1e-8)
+    assert len(read_log(tmp_path / "training")) == 4  # written once, by the first process

@@ -1,0 +1,327 @@
+"""Training: against a plain loop, its choices, its bad input and numerical trouble."""
+
+from __future__ import annotations
+
+import copy
+import math
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import TensorDataset
+from training_cases import LABELS, digits, small_train, tensors_of, without_seconds
+
+from gptree.deep import (
+    Arrays,
+    Cosine,
+    CrossEntropy,
+    FromDataset,
+    SparseHead,
+    Training,
+    TreeHead,
+    embed,
+    measure,
+    mlp,
+    train,
+)
+from gptree.deep.head import LARGEST_JITTER
+from gptree.deep.rows import FIRST_LAYER, epoch_plan, key, split_rows
+from gptree.deep.state import State, make_optimiser
+from gptree.inference import class_inducing
+from gptree.maths.kernels import make_kernel
+from gptree.model.persistence import read_folder
+from gptree.tree import build_tree, label_hashes
+
+CPU = torch.device("cpu")
+X, Y = digits()
+
+
+def network(seed: int = 0, **others: Any) -> nn.Module:
+    return mlp(64, hidden=(12,), embedding=6, seed=seed, **{"normalise": False, **others})
+
+
+# ------------------------------------------------------------------------------------------------------ a plain loop
+
+
+def test_training_equals_a_plain_loop() -> None:
+    """The same epochs written out, with nothing but torch and the head."""
+    training = Training(
+        epochs=3,
+        cross_entropy_epochs=2,
+        batch_size=40,
+        learning_rate=0.05,
+        schedule=Cosine(1.0),
+        head_learning_rate=1.0,
+    )
+    settings = SparseHead(inducing=4, learn_kernel="shared")
+    data, backbone = digits(dtype=np.float64)[0], network().double()
+    found = train(backbone, Arrays(data), Y, LABELS, training=training, head=settings, seed=5, device="cpu")
+
+    rows, _ = split_rows(Y, LABELS, 0.1, 5)
+    x, y = torch.as_tensor(data), torch.as_tensor(Y)
+    net, first = copy.deepcopy(backbone), a_first_layer(5)
+    steps = len(rows) // 40
+    parameters = [*net.named_parameters(), ("first.weight", first.weight), ("first.bias", first.bias)]
+    velocity: dict[str, torch.Tensor] = {}
+
+    def step(loss: torch.Tensor, named: list, rate: float) -> None:
+        for _, p in named:
+            p.grad = None
+        loss.backward()
+        with torch.no_grad():
+            for name, p in named:
+                decay = 5e-4 if name.endswith("weight") else 0.0
+                gradient = p.grad + decay * p
+                velocity[name] = 0.9 * velocity[name] + gradient if name in velocity else gradient.clone()
+                p -= rate * (gradient + 0.9 * velocity[name])
+
+    head: TreeHead | None = None
+    for epoch in range(3):
+        if epoch == 2:
+            head = a_first_head(net(x).detach()[rows], Y[rows], settings, 5)
+            parameters = [*net.named_parameters(), *head.named_parameters()]
+        for number, batch in enumerate(epoch_plan(rows, 40, 5, epoch)):
+            t = epoch + number / steps
+            rate = 0.05 * (t if t < 1 else 0.5 * (1 + math.cos(math.pi * (t - 1) / 2)))
+            embeddings, target = net(x[batch.rows]), y[batch.rows]
+            if head is None:
+                logits = first(embeddings)
+                step(nn.functional.cross_entropy(logits, target), parameters, rate)
+            else:
+                step(head.loss(embeddings, target), parameters, rate)
+                head.update()
+    assert head is not None
+    expected = {f"network.{name}": value for name, value in net.state_dict().items()}
+    expected |= {f"layer.{name}": value for name, value in head.state_dict().items()}
+    for name, value in expected.items():
+        torch.testing.assert_close(tensors_of(found)[name], value, rtol=1e-9, atol=1e-9, msg=name)
+
+
+def a_first_layer(seed: int) -> nn.Linear:
+    made = CrossEntropy().layer(6, len(LABELS), key(seed, FIRST_LAYER), torch.float64)
+    linear = nn.Linear(6, len(LABELS), dtype=torch.float64)
+    linear.load_state_dict(made.state_dict())
+    return linear
+
+
+def a_first_head(embeddings: torch.Tensor, y: np.ndarray, settings: SparseHead, seed: int) -> TreeHead:
+    features = nn.functional.normalize(embeddings).numpy()
+    means = np.stack([features[y == c].mean(0) for c in range(len(LABELS))])
+    tree = build_tree(None, means, LABELS, seed)
+    rows = class_inducing(features, y, settings.inducing, label_hashes(LABELS), seed)
+    points, counts = torch.as_tensor(features[rows]), torch.as_tensor(np.bincount(y))
+    return TreeHead(tree, points, torch.as_tensor(y[rows]), counts, make_kernel("rbf", 4.0), settings)
+
+
+# ------------------------------------------------------------------------------------------------------- its choices
+
+
+def test_a_seed_decides_everything_and_nothing_global_changes() -> None:
+    backbone = network(normalise=True)
+    before = copy.deepcopy(backbone.state_dict())
+    torch_state, numpy_state = torch.get_rng_state(), np.random.get_state()[1].copy()  # noqa: NPY002
+    one, same, other = (small_train(backbone, Arrays(X), Y, seed=seed) for seed in (1, 1, 2))
+    assert without_seconds(one.log) == without_seconds(same.log)
+    assert all(torch.equal(value, tensors_of(same)[name]) for name, value in tensors_of(one).items())
+    assert without_seconds(one.log) != without_seconds(other.log)
+    assert all(torch.equal(value, before[name]) for name, value in backbone.state_dict().items())
+    assert torch.equal(torch_state, torch.get_rng_state())
+    assert np.array_equal(numpy_state, np.random.get_state()[1])  # noqa: NPY002
+
+
+def test_a_network_that_draws_is_keyed_by_the_step() -> None:
+    drawing = nn.Sequential(network(), nn.Dropout(0.3))
+    one, same = (small_train(drawing, Arrays(X), Y) for _ in range(2))
+    torch.manual_seed(77)
+    third = small_train(drawing, Arrays(X), Y)
+    assert without_seconds(one.log) == without_seconds(same.log) == without_seconds(third.log)
+
+
+def test_accelerates_global_state_is_left_alone() -> None:
+    from accelerate.state import AcceleratorState, PartialState
+
+    small_train(network(), Arrays(X), Y, how={"epochs": 1, "cross_entropy_epochs": 1})
+    assert AcceleratorState._shared_state == {}
+    assert PartialState._shared_state == {}
+
+
+def test_what_the_log_holds() -> None:
+    log = small_train(network(), Arrays(X), Y, how={"validate_every": 3}).log
+    assert [row["epoch"] for row in log] == [1, 2, 3, 4]
+    assert [row["stage"] for row in log] == ["pre-training"] * 2 + ["joint"] * 2
+    assert ["accuracy" in row for row in log] == [False, False, True, True]  # the last one always
+    for row in log[2:]:
+        assert row["bound"] == pytest.approx(row["expected_log_likelihood"] - row["kl"])
+        assert row["skipped"] == 0
+        assert row["jitter"] > 0
+    assert log[-1]["loss"] < log[2]["loss"]
+
+
+@pytest.mark.parametrize("best", ["accuracy", "nll"])
+def test_the_best_state_is_kept(best: str) -> None:
+    how = {"epochs": 8, "best": best, "learning_rate": 0.3}
+    found = small_train(network(), Arrays(X), Y, how=how)
+    held_out = np.setdiff1d(np.arange(len(X)), found.rows)
+    log_p = found.log_probabilities(embed(found.network, Arrays(X), held_out, CPU))
+    again = measure(log_p, torch.as_tensor(Y[held_out]))
+    joint = [row for row in found.log if row["stage"] == "joint"]
+    wanted = (max if best == "accuracy" else min)(row[best] for row in joint)
+    assert again[best] == pytest.approx(wanted)
+    assert found.best_epoch == next(row["epoch"] for row in joint if row[best] == wanted)
+
+
+def test_softmax_alone() -> None:
+    found = small_train(network(), Arrays(X), Y, how={"epochs": 12, "cross_entropy_epochs": 12})
+    assert found.head is None
+    assert found.objective_layer is not None
+    assert found.best_epoch == 12
+    assert found.log[-1]["accuracy"] > 0.9
+    assert not any("bound" in row for row in found.log)
+
+
+def test_a_head_from_the_start_and_a_tree_that_is_given() -> None:
+    tree = [[["zero", "one"], "two"], ["three", "four"]]
+    found = small_train(network(), Arrays(X), Y, how={"cross_entropy_epochs": 0}, tree=tree)
+    assert found.head is not None
+    assert found.head.tree.to_nested(LABELS) == tree
+    assert found.objective_layer is None
+
+
+def test_measured_on_another_source() -> None:
+    how = {"epochs": 2, "cross_entropy_epochs": 1, "validation": None}
+    found = small_train(network(), Arrays(X[:150]), Y[:150], how=how, held_out=(Arrays(X[150:]), Y[150:]))
+    assert len(found.rows) == 150
+    log_p = found.log_probabilities(embed(found.network, Arrays(X), np.arange(150, 200), CPU))
+    again = measure(log_p, torch.as_tensor(Y[150:]))
+    assert again == pytest.approx({name: found.log[-1][name] for name in again})
+
+
+def test_a_data_set_is_trained_on_as_an_array_is() -> None:
+    data = TensorDataset(torch.as_tensor(X), torch.as_tensor(Y))
+    one, other = (small_train(network(), source, Y) for source in (Arrays(X), FromDataset(data)))
+    assert without_seconds(one.log) == without_seconds(other.log)
+
+
+def test_mixed_precision_leaves_no_trace_in_the_network() -> None:
+    found = small_train(network(), Arrays(X), Y, how={"mixed_precision": "bf16", "learning_rate": 0.1})
+    assert found.log[-1]["accuracy"] > 0.8
+    assert "forward" not in vars(found.network)
+    assert {value.dtype for value in found.network.state_dict().values()} == {torch.float32}
+
+
+def test_a_progress_bar_leaves_nothing_behind(capsys: pytest.CaptureFixture[str]) -> None:
+    small_train(network(), Arrays(X), Y, how={"epochs": 1, "cross_entropy_epochs": 1}, progress=True)
+    assert capsys.readouterr().out.strip() == ""
+
+
+def test_decay_is_for_matrices_of_the_network() -> None:
+    net, training = network(normalise=True), Training(weight_decay=0.1, head_learning_rate=3.0)
+    head = a_first_head(torch.randn(200, 6, generator=torch.Generator().manual_seed(0)), Y, SparseHead(inducing=2), 0)
+    for layer, times in ((CrossEntropy().layer(6, 5, 0, torch.float32), 1.0), (head, 3.0)):
+        for group in make_optimiser(training, net, layer).param_groups:
+            for p in group["params"]:
+                of_layer = any(p is q for q in layer.parameters())
+                is_head = of_layer and layer is head
+                assert group["weight_decay"] == (0.1 if p.dim() > 1 and not is_head else 0.0)
+                assert group["times"] == (times if of_layer else 1.0)
+
+
+def test_momentum_goes_on_when_the_head_joins() -> None:
+    net = network()
+    state = State(net, CrossEntropy().layer(6, 5, 0, torch.float32), Training())
+    layer = state.layer
+    layer.loss(net(torch.as_tensor(X[:8])), torch.as_tensor(Y[:8]), 0).backward()  # pyright: ignore
+    state.optimiser.step()
+    before = {name: value.clone() for name, value in state.momentum().items() if name.startswith("momentum.network")}
+    assert len(before) == len(list(net.parameters()))
+    state.join(a_first_head(net(torch.as_tensor(X)).detach(), Y, SparseHead(inducing=2), 0))
+    after = state.momentum()
+    assert after.keys() == before.keys()
+    assert all(torch.equal(value, after[name]) for name, value in before.items())
+
+
+# ------------------------------------------------------------------------------------------- trouble while it runs
+
+
+def test_what_is_not_finite_is_an_error_and_never_saved(tmp_path: Path) -> None:
+    class Breaking(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner, self.calls = network(), 0
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.calls += self.training
+            return self.inner(x) * (float("nan") if self.calls > 7 else 1.0)  # step 3 of epoch 2
+
+    with pytest.raises(FloatingPointError, match=r"epoch 2.*last, epoch 1, step 0.*learning_rate"):
+        small_train(Breaking(), Arrays(X), Y, folder=tmp_path)
+    with pytest.raises(FloatingPointError, match=r"epoch 2.*last, epoch 1, step 2"):
+        small_train(Breaking(), Arrays(X), Y, folder=tmp_path / "more", how={"checkpoint_steps": 2})
+    for name in (".", "more"):
+        _, tensors = read_folder(tmp_path / name / "last")
+        assert all(bool(value.isfinite().all()) for value in tensors.values())
+    with pytest.raises(FloatingPointError, match="no checkpoint"):
+        small_train(Breaking(), Arrays(X), Y)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_failed_factorisations_are_told_and_end_in_an_error(monkeypatch: pytest.MonkeyPatch, dtype: Any) -> None:
+    update = TreeHead.update
+
+    def failing(head: TreeHead) -> None:
+        update(head)
+        head.skipped += 1
+        head.jitter.copy_((10 * head.jitter).clamp_max(LARGEST_JITTER))
+
+    monkeypatch.setattr(TreeHead, "update", failing)
+    with (
+        pytest.warns(RuntimeWarning, match="epoch 3: factorisations failed 5 times.*jitter on K_mm is now 1e-02"),
+        pytest.raises(FloatingPointError, match=r"epoch 4.*at its largest"),
+    ):
+        small_train(network(), Arrays(X), Y, head=SparseHead(inducing=3, dtype=dtype))
+
+
+# ------------------------------------------------------------------------------------------------------- bad input
+
+
+def bad(match: str, error: type[Exception] = ValueError, y: np.ndarray = Y, **others: Any) -> None:
+    how = {"epochs": 1, "cross_entropy_epochs": 1, "batch_size": 32, **others.pop("how", {})}
+    given = {"source": Arrays(X), "labels": LABELS, "device": "cpu", **others}
+    with pytest.raises(error, match=match):
+        train(given.pop("backbone", network()), y=y, training=Training(**how), **given)
+
+
+def test_bad_rows_and_settings_show_before_any_work() -> None:
+    bad("has 200 rows and y 199", y=Y[:199])
+    bad("vector of class numbers", TypeError, y=Y.astype(float))
+    bad("0 … 3, got 0 … 4", labels=LABELS[:4])
+    bad("at least two classes", y=np.zeros_like(Y), labels=LABELS[:1])
+    bad("no row to train on.*'five'", labels=[*LABELS, "five"], how={"validation": None})
+    bad("validation=60", how={"validation": 60})
+    bad("less than one batch", how={"batch_size": 181})
+    bad("validation", how={"validation": None, "best": "nll"})
+    bad("set that to None", held_out=(Arrays(X), Y))
+    bad("0 … 4", how={"validation": None}, held_out=(Arrays(X), Y + 1))
+    bad("8 × 7 pixels", how={"validation": None}, held_out=(Arrays(X[:, :, :, :7]), Y))
+    bad("seed", seed=-1)
+    bad("square", source=Arrays(X[:, :, :7]), how={"objective": CrossEntropy(rotations=True)})
+    bad("pairs", how={"objective": CrossEntropy(mixup=1.0), "batch_size": 31})
+    bad("vector of floats", backbone=nn.Unflatten(1, (1, 1)))
+    bad("64 features", source=Arrays(X[:, :, :7]))
+    bad("device", device="tpu")
+    bad("unknown kernel", kernel="sinc")
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
+def test_a_device_that_is_not_there() -> None:
+    bad("no CUDA device", device="cuda")
+    bad("fp16", how={"mixed_precision": "fp16"})
+
+
+def test_without_accelerate(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "accelerate", None)
+    bad(r"gptree\[deep\]", ImportError)

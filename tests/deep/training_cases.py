@@ -1,0 +1,68 @@
+"""Small trainings on scikit-learn's digits, and sources that fail when told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from sklearn.datasets import load_digits
+from torch import Tensor
+
+from gptree.deep import Batch, Source, SparseHead, Trained, Training, train, whole
+
+FEW = 5  # classes
+LABELS = ["zero", "one", "two", "three", "four"]
+
+
+def digits(n: int = 200, dtype: type = np.float32) -> tuple[np.ndarray, np.ndarray]:
+    """n pictures (n, 1, 8, 8) in [0, 1] of the digits 0 … 4, and their classes."""
+    found = load_digits()
+    few = np.flatnonzero(found.target < FEW)[:n]
+    return (found.images[few, None] / 16).astype(dtype), found.target[few]
+
+
+class Interrupted(Exception):
+    pass
+
+
+class Failing:
+    """A source that raises after so many batches."""
+
+    labels = None
+
+    def __init__(self, source: Source, after: int) -> None:
+        self._source, self._left = source, after
+        self.shape = source.shape
+
+    def __len__(self) -> int:
+        return len(self._source)
+
+    def batches(
+        self, plan: Sequence[Batch], device: torch.device, part: Callable[[int], slice] = whole
+    ) -> Iterator[Tensor]:
+        for x in self._source.batches(plan, device, part):
+            if self._left == 0:
+                raise Interrupted
+            self._left -= 1
+            yield x
+
+
+def small_train(backbone: torch.nn.Module, source: Source, y: np.ndarray, **others: Any) -> Trained:
+    how = {"epochs": 4, "cross_entropy_epochs": 2, "batch_size": 32, "learning_rate": 0.05}
+    how |= others.pop("how", {})
+    head = others.pop("head", SparseHead(inducing=3))
+    return train(backbone, source, y, LABELS, training=Training(**how), head=head, device="cpu", **others)
+
+
+def tensors_of(trained: Trained) -> dict[str, Tensor]:
+    """All parameters and buffers."""
+    layer = trained.head if trained.head is not None else trained.objective_layer
+    assert layer is not None
+    parts = {"network": trained.network, "layer": layer}
+    return {f"{part}.{name}": value for part, module in parts.items() for name, value in module.state_dict().items()}
+
+
+def without_seconds(log: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [{name: value for name, value in row.items() if name != "seconds"} for row in log]
