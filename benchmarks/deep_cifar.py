@@ -64,7 +64,6 @@ def run(trial: Trial, pictures: Path, runs: Path) -> Mapping[str, Any]:
         batch_size=trial.settings["batch"],
         learning_rate=0.2,
         schedule=Cosine(warmup=5),
-        head_learning_rate=10.0,
         validation=None,
         validate_every=10,
         mixed_precision="bf16" if torch.cuda.is_available() else "no",

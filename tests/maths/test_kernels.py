@@ -24,7 +24,7 @@ from gpytorch.kernels import (
 from torch import Tensor
 
 from gptree.maths import as_kernel, gram, gram_diagonal, linear_features, make_kernel
-from gptree.maths.kernels import kernel_at, node_kernels
+from gptree.maths.kernels import is_isotropic_rbf, kernel_at, node_kernels
 
 CPU = torch.device("cpu")
 
@@ -130,6 +130,84 @@ def test_gram_is_differentiable_in_the_hyper_parameters() -> None:
     kernel = as_kernel("rbf", torch.float64, CPU)
     gram(kernel, points(4)).sum().backward()
     assert all(p.grad is not None and torch.isfinite(p.grad).all() for p in kernel.parameters())
+
+
+# --------------------------------------------------------------------------------- gradients of the fast RBF kernel
+
+
+def fast_rbf(scale: Tensor, length: Tensor, x: Tensor, other: Tensor) -> Tensor:
+    """`gram` of the RBF kernel as a function of its hyper-parameters; GPyTorch keeps their raw values."""
+    kernel = make_kernel("rbf").double()
+    for module, name, value in ((kernel, "raw_outputscale", scale), (kernel.base_kernel, "raw_lengthscale", length)):
+        raw = getattr(module, f"{name}_constraint").inverse_transform(value)
+        delattr(module, name)
+        setattr(module, name, raw)
+    assert is_isotropic_rbf(kernel)
+    return gram(kernel, x, other)
+
+
+MOVING = {"all": (0, 1, 2, 3), "scale": (0,), "length": (1,), "x": (2,), "other": (3,), "both": (2, 3), "last": (1, 3)}
+
+
+@pytest.mark.parametrize("moving", MOVING)
+def test_gradients_of_the_fast_rbf_are_those_of_finite_differences(moving: str) -> None:
+    """Whichever of its inputs ask for them."""
+    inputs = [torch.tensor(2.3, dtype=torch.float64), torch.tensor(0.8, dtype=torch.float64)]
+    inputs += [points(5), points(4, seed=1)]
+    for i in MOVING[moving]:
+        inputs[i].requires_grad_()
+    assert torch.autograd.gradcheck(fast_rbf, inputs)
+
+
+def test_gradients_of_a_fast_gram_of_points_with_themselves() -> None:
+    x = points(5).requires_grad_()
+    scale, length = (torch.tensor(value, dtype=torch.float64, requires_grad=True) for value in (2.3, 0.8))
+    assert torch.autograd.gradcheck(lambda s, l, z: fast_rbf(s, l, z, z), (scale, length, x))
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 2e-5), (torch.float64, 1e-12)])
+@pytest.mark.parametrize("shift", [0.0, 30.0])
+def test_gradients_of_the_fast_rbf_equal_a_plain_formula_s(dtype: torch.dtype, tolerance: float, shift: float) -> None:
+    """Near the origin and away from it, where products of large numbers cancel; weights as a loss would give."""
+    kernel = as_kernel(make_kernel("rbf", 3.0, 0.9), dtype, CPU)
+    weights = points(9, 7, seed=4)
+    x, other = ((each + shift).to(dtype).requires_grad_() for each in (points(9), points(7, seed=1)))
+    fast = torch.autograd.grad((gram(kernel, x, other) * weights.to(dtype)).sum(), [x, other, *kernel.parameters()])
+    exact = copy.deepcopy(kernel).double()
+    x, other = (each.detach().double().requires_grad_() for each in (x, other))
+    square = (x[:, None] - other).square().sum(-1)
+    K = exact.outputscale * torch.exp(-0.5 * square / exact.base_kernel.lengthscale**2)
+    plain = torch.autograd.grad((K * weights).sum(), [x, other, *exact.parameters()])
+    for mine, theirs in zip(fast, plain, strict=True):
+        torch.testing.assert_close(mine.double(), theirs, rtol=tolerance, atol=tolerance * float(theirs.abs().max()))
+
+
+def test_the_fast_rbf_takes_no_points_at_all() -> None:
+    kernel, x = as_kernel("rbf", torch.float64, CPU), points(3).requires_grad_()
+    assert gram(kernel, x, x[:0]).shape == (3, 0)
+    assert gram(kernel, x[:0], x).shape == (0, 3)
+    (to_x,) = torch.autograd.grad(gram(kernel, x, x[:0]).sum(), x)
+    assert torch.equal(to_x, torch.zeros_like(x))
+
+
+def test_a_gradient_reaches_the_scale_through_the_diagonal() -> None:
+    kernel = as_kernel(make_kernel("rbf", 3.0), torch.float64, CPU)
+    diagonal, matrix = gram_diagonal(kernel, points(4)), gram(kernel, points(4)).diagonal()
+    weights, raw = points(4)[:, 0], kernel.raw_outputscale
+    torch.testing.assert_close(*(torch.autograd.grad((k * weights).sum(), raw)[0] for k in (diagonal, matrix)))
+    assert gram_diagonal(kernel, points(6).reshape(2, 3, 3)).shape == (2, 3)
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_only_plain_scaled_rbf_kernels_are_fast(name: str) -> None:
+    kernel = as_kernel(KERNELS[name](), torch.float64, CPU)
+    assert is_isotropic_rbf(kernel) == (name == "rbf")
+    assert not is_isotropic_rbf(node_kernels(kernel, 2))
+
+
+def test_a_kernel_for_each_of_one_node_is_not_plain() -> None:
+    """Its matrices are GPyTorch's, which look at values of x."""
+    assert not is_isotropic_rbf(node_kernels(as_kernel("rbf", torch.float64, CPU), 1))
 
 
 # ---------------------------------------------------------------------------------------------- linear features

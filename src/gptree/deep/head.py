@@ -8,6 +8,7 @@ little beside the factors. The mathematics is that of `gptree.maths.whitened`.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -19,6 +20,7 @@ from gpytorch.kernels import Kernel
 from torch import Tensor, nn
 from torch.nn.functional import logsigmoid, normalize
 
+from gptree.deep.sharpness import best_sharpness
 from gptree.inference import PredictAt, class_quota
 from gptree.maths.kernels import gram, gram_diagonal, is_isotropic_rbf, kernel_at, node_kernels
 from gptree.maths.quadrature import log_sigmoid_expectation
@@ -88,6 +90,7 @@ class TreeHead(nn.Module):
     weight: Tensor
     jitter: Tensor
     skipped: Tensor
+    sharpness: Tensor
 
     def __init__(
         self,
@@ -99,16 +102,19 @@ class TreeHead(nn.Module):
         settings: SparseHead,
     ) -> None:
         super().__init__()
+        points_of_leaf = torch.bincount(point_class, minlength=tree.n_classes).cpu().numpy()[tree.order]
+        require(points_of_leaf.min() > 0, "every class needs an inducing point.")
+        require(int(class_counts.min()) > 0, "every class needs a training row.")
         self.tree, self.settings = tree, settings
         dtype, device = getattr(torch, settings.dtype), points.device
         position = torch.as_tensor(tree.position.copy(), device=device)
         leaf_order = position[point_class].argsort(stable=True)
         self.points = nn.Parameter(points[leaf_order].to(dtype), requires_grad=settings.learn_points)
         per_node = settings.learn_kernel == "per-node"
-        self.kernel = (node_kernels(kernel, tree.n_nodes) if per_node else kernel).to(device=device, dtype=dtype)
+        kernel = node_kernels(kernel, tree.n_nodes) if per_node else copy.deepcopy(kernel)
+        self.kernel = kernel.to(device=device, dtype=dtype)
         self.kernel.requires_grad_(settings.learn_kernel != "no")
 
-        points_of_leaf = torch.bincount(point_class, minlength=tree.n_classes).cpu().numpy()[tree.order]
         self.buckets = [b.to(device) for b in _buckets(tree, points_of_leaf, settings.cap)]
         # the nodes' data, in the order in which the buckets hold them
         order = torch.cat([b.nodes for b in self.buckets]).cpu().numpy()
@@ -125,6 +131,7 @@ class TreeHead(nn.Module):
             "weight": weight,
             "jitter": torch.tensor(JITTER[dtype], dtype=dtype),
             "skipped": torch.zeros((), dtype=torch.long),
+            "sharpness": torch.ones((), dtype=dtype),
         }
         for i, bucket in enumerate(self.buckets):
             nodes, size = bucket.points.shape
@@ -137,7 +144,9 @@ class TreeHead(nn.Module):
 
     def _apply(self, *arguments: Any, **options: Any) -> TreeHead:
         self._recorded.clear()  # a recording knows where its tensors were
-        return super()._apply(*arguments, **options)
+        super()._apply(*arguments, **options)
+        self.buckets = [bucket.to(self.points.device) for bucket in self.buckets]
+        return self
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_recorded": {}, "_found": None}
@@ -148,16 +157,19 @@ class TreeHead(nn.Module):
         """Minus the weighted expected log-likelihood of a batch, each node's rows scaled up to all it has.
 
         Its gradient is that of minus the weighted bound at fixed η and P, of which KL(q ‖ p) is no part. A node without
-        a row in the batch, or whose matrices do not factorise, adds nothing.
+        a row in the batch, or whose matrices do not factorise, adds nothing; given that it has one, its part is
+        unbiased.
         """
         moving = [parameter for parameter in self.parameters() if parameter.requires_grad]
         with torch.autocast(embeddings.device.type, enabled=False):
             x = embeddings.detach().to(self.points.dtype)
-            key = (x.shape, x.dtype, x.device)
+            key = (x.shape, *(parameter.requires_grad for parameter in self.parameters()))
             # other kernels of GPyTorch look at the values on their way, which a recording cannot
             if x.device.type == "cuda" and key not in self._recorded and is_isotropic_rbf(self.kernel):
                 self._recorded[key] = Recorded(self._step_parts, x, y)
             value, gradients, self._found = self._recorded.get(key, self._step_parts)(x, y)
+            if key in self._recorded:  # the next replay writes to the same places
+                gradients = [gradient.clone() for gradient in gradients]
         return _WithGradients.apply(value, embeddings, *moving, *gradients)  # pyright: ignore[reportReturnType]
 
     def _step_parts(self, x: Tensor, y: Tensor) -> tuple[Tensor, list[Tensor], _Found]:
@@ -182,7 +194,10 @@ class TreeHead(nn.Module):
         self._step(found.sums, rate)
         failed = ~found.sound
         self.skipped += failed.sum()
-        self.jitter.copy_(torch.where(failed.any(), (10 * self.jitter).clamp_max(LARGEST_JITTER), self.jitter))
+        self._more_jitter(failed.any())
+
+    def _more_jitter(self, needed: Tensor) -> None:
+        self.jitter.copy_(torch.where(needed, (10 * self.jitter).clamp_max(LARGEST_JITTER), self.jitter))
 
     @torch.no_grad()
     def refit(self, embeddings: Tensor, y: Tensor, sweeps: int = 10) -> None:
@@ -235,15 +250,37 @@ class TreeHead(nn.Module):
     @torch.no_grad()
     def log_probabilities(self, embeddings: Tensor, predict_at: PredictAt = "quadrature") -> Tensor:
         """Class log-probabilities (T, C)."""
-        q, parts = self._factors(), []
+        require(predict_at in ("mean", "quadrature"), f'predict_at must be "mean" or "quadrature", not {predict_at!r}.')
+        return torch.cat(
+            [self._class_log_probabilities(*latent, self.sharpness, predict_at) for latent in self._latents(embeddings)]
+        )
+
+    @torch.no_grad()
+    def sharpen(self, embeddings: Tensor, y: Tensor) -> None:
+        """Choose `sharpness`, by which predictions multiply all latent values, for rows that were not trained on."""
+        latents = list(self._latents(embeddings))
+
+        def log_probabilities(sharpness: float) -> Tensor:
+            parts = [self._class_log_probabilities(*latent, sharpness, "quadrature") for latent in latents]
+            return torch.cat(parts)
+
+        self.sharpness.fill_(best_sharpness(log_probabilities, y))
+
+    def _latents(self, embeddings: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+        """E[f] and var(f) at all nodes of the tree, (C − 1, rows) each, for some rows at a time."""
+        q, order = self._factors(), self._tree_order
         for some in self._on_sphere(embeddings).split(ROWS_AT_ONCE):
             blocks = self._blocks(self._kernel_parts(some, with_points=False))
             rows = [each.rows(block.K_mn, block.k_nn) for each, block in zip(q, blocks, strict=True)]
-            mean, variance = torch.cat([r.mean for r in rows]), torch.cat([r.variance for r in rows])
-            at_mean = predict_at == "mean"
-            sides = (logsigmoid(mean), logsigmoid(-mean)) if at_mean else log_sigmoid_expectation(mean, variance)
-            parts.append(class_log_probabilities(self.tree, *(side[self._tree_order] for side in sides)))
-        return torch.cat(parts)
+            yield torch.cat([r.mean for r in rows])[order], torch.cat([r.variance for r in rows])[order]
+
+    def _class_log_probabilities(
+        self, mean: Tensor, variance: Tensor, sharpness: Tensor | float, predict_at: PredictAt
+    ) -> Tensor:
+        mean, variance = sharpness * mean, sharpness**2 * variance
+        at_mean = predict_at == "mean"
+        sides = (logsigmoid(mean), logsigmoid(-mean)) if at_mean else log_sigmoid_expectation(mean, variance)
+        return class_log_probabilities(self.tree, *sides)
 
     @torch.no_grad()
     def bound(self, embeddings: Tensor, y: Tensor) -> Tensor:
@@ -288,8 +325,19 @@ class TreeHead(nn.Module):
         return torch.cat([bucket.nodes for bucket in self.buckets]).argsort()
 
     def _factors(self) -> list[Whitened]:
-        nothing = self.points.detach()[:0]
-        return self._whitened([block.K_mm for block in self._blocks(self._kernel_parts(nothing))])
+        """Of all nodes, at the jitter that it takes."""
+        grams = [block.K_mm for block in self._blocks(self._kernel_parts(self.points.detach()[:0]))]
+        while True:
+            q = self._whitened(grams)
+            failed = int(sum((~each.sound).sum() for each in q))
+            if failed == 0:
+                return q
+            if self.jitter >= LARGEST_JITTER:
+                raise FloatingPointError(
+                    f"the matrices of {failed} nodes do not factorise at the largest jitter, {LARGEST_JITTER}: are the "
+                    "points finite? Try fewer of them, a shorter length-scale, or double precision."
+                )
+            self._more_jitter(torch.ones_like(self.jitter, dtype=torch.bool))
 
     def _whitened(self, grams: Sequence[Tensor]) -> list[Whitened]:
         eta, precision = ([self.get_buffer(f"{name}_{i}") for i in range(len(grams))] for name in ("eta", "precision"))

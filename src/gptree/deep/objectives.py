@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from gptree.deep.sharpness import best_sharpness
 from gptree.values import Settings, require
 
 #: Sets the random numbers of mixing apart from those of augmentation, which have the same seed.
@@ -118,6 +119,8 @@ class CosineMargin(Objective):
 class ObjectiveLayer(nn.Module):
     """Embeddings to a loss, or to class log-probabilities, as an objective says."""
 
+    sharpness: Tensor
+
     def __init__(self, objective: Objective, width: int, n_classes: int, seed: int, dtype: torch.dtype) -> None:
         super().__init__()
         self.objective, self.n_classes = objective, n_classes
@@ -125,6 +128,7 @@ class ObjectiveLayer(nn.Module):
         random = torch.Generator().manual_seed(seed)
         weight = torch.empty(outputs, width, dtype=dtype).uniform_(-1, 1, generator=random) / width**0.5
         self.weight = nn.Parameter(weight)
+        self.register_buffer("sharpness", torch.ones((), dtype=dtype))
         self.bias = nn.Parameter(torch.zeros(outputs, dtype=dtype)) if isinstance(objective, CrossEntropy) else None
 
     def loss(self, embeddings: Tensor, y: Tensor, seed: int) -> Tensor:
@@ -136,7 +140,16 @@ class ObjectiveLayer(nn.Module):
     @torch.no_grad()
     def log_probabilities(self, embeddings: Tensor) -> Tensor:
         """Of the C classes, (T, C), for upright pictures: other rotations are left out of the softmax."""
-        return self.objective.logits(self, embeddings)[:, : self.n_classes].log_softmax(-1)
+        return (self.sharpness * self._upright(embeddings)).log_softmax(-1)
+
+    @torch.no_grad()
+    def sharpen(self, embeddings: Tensor, y: Tensor) -> None:
+        """Choose `sharpness`, by which predictions multiply logits, for rows that were not trained on."""
+        logits = self._upright(embeddings)
+        self.sharpness.fill_(best_sharpness(lambda sharpness: (sharpness * logits).log_softmax(-1), y))
+
+    def _upright(self, embeddings: Tensor) -> Tensor:
+        return self.objective.logits(self, embeddings)[:, : self.n_classes]
 
 
 def _neighbours(x: Tensor) -> Tensor:

@@ -65,6 +65,7 @@ class Training(Settings):
     validate_every : epochs; the last one is always measured.
     best : the state that is kept in the end: the "last" one, or the one of best "accuracy" or "nll" on the validation
         rows, among the epochs of joint training (among all, if no head is trained).
+    calibrate : in the end, choose on the rows of `validation` how sure predictions are (one number, `sharpness`).
     mixed_precision : "no", "bf16" or "fp16", of the network; the head has a dtype of its own.
     checkpoint_epochs : epochs between two checkpoints; after the last epoch there is always one.
     checkpoint_steps : steps within an epoch between two checkpoints; None for none.
@@ -79,10 +80,11 @@ class Training(Settings):
     nesterov: bool = True
     weight_decay: float = 5e-4
     schedule: Schedule = field(default_factory=Cosine)
-    head_learning_rate: float = 10.0
+    head_learning_rate: float = 1.0
     validation: float | int | None = 0.1
     validate_every: int = 1
     best: Literal["last", "accuracy", "nll"] = "last"
+    calibrate: bool = True
     mixed_precision: Literal["no", "bf16", "fp16"] = "no"
     checkpoint_epochs: int = 1
     checkpoint_steps: int | None = None

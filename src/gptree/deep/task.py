@@ -21,6 +21,9 @@ from gptree.maths.kernels import as_kernel
 from gptree.tree import ClassTree, build_tree, label_hashes
 from gptree.values import require
 
+#: Sweeps over all rows before the first joint step.
+FIRST_SWEEPS = 5
+
 
 @dataclass(frozen=True, eq=False)
 class Rows:
@@ -36,6 +39,9 @@ class Rows:
 class Task:
     learned: Rows
     measured: Rows | None
+    """Measured as training goes on: the rows held back, or others that were given for it."""
+    held_back: Rows | None
+    """Rows of the source that are not trained on."""
     labels: list[Any]
     training: Training
     head: SparseHead
@@ -59,7 +65,7 @@ class Task:
         require(len(labels) >= 2, f"training needs at least two classes, got the labels {labels}.")
         require(others["seed"] >= 0, f"the seed must not be negative, got {others['seed']}.")
         rows, kept = split_rows(y, labels, training.validation, others["seed"])
-        measured = Rows(source, kept, y[kept]) if len(kept) else None
+        measured = held_back = Rows(source, kept, y[kept]) if len(kept) else None
         if held_out is not None:
             require(measured is None, "rows are measured from held_out or by Training(validation=…): set that to None.")
             require_shape(held_out[0], source.shape)
@@ -74,7 +80,7 @@ class Task:
             len(rows) >= training.batch_size,
             f"{len(rows)} rows to train on are less than one batch of {training.batch_size}: set a smaller batch_size.",
         )
-        return cls(Rows(source, rows, y[rows]), measured, labels, training, **others)
+        return cls(Rows(source, rows, y[rows]), measured, held_back, labels, training, **others)
 
     @property
     def steps(self) -> int:
@@ -105,7 +111,10 @@ class Task:
         tree = build_tree(self.tree, means, self.labels, self.seed)
         rows = class_inducing(features, y, self.head.inducing, label_hashes(self.labels), self.seed)
         points = torch.as_tensor(features[rows], device=embeddings.device)
-        return self.head_at(tree, points, torch.as_tensor(y[rows]))
+        head = self.head_at(tree, points, torch.as_tensor(y[rows]))
+        # from q = p the bound would first have the kernel shrink to nothing, and there is no way back from there
+        head.refit(embeddings, torch.as_tensor(y, device=embeddings.device), FIRST_SWEEPS)
+        return head
 
     def head_at(self, tree: ClassTree, points: Tensor, point_class: Tensor) -> TreeHead:
         counts = torch.as_tensor(np.bincount(self.learned.y, minlength=len(self.labels)), device=points.device)

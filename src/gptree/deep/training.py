@@ -246,6 +246,10 @@ def _result(task: Task, state: State, group: Processes) -> Trained:
     if state.best is not None:
         state.load_model(state.best.tensors)
     group.unwrap(state.network)
+    if task.training.calibrate and task.held_back is not None:
+        rows = task.held_back
+        found = embed(state.network, rows.source, rows.rows, group.device)
+        state.layer.sharpen(found, torch.as_tensor(rows.y, device=group.device))
     return Trained(
         network=state.network.eval(),
         head=state.head,

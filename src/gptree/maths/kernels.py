@@ -73,7 +73,8 @@ def is_isotropic_rbf(kernel: Kernel) -> bool:
 
 def _isotropic_rbf(kernel: Kernel) -> tuple[Tensor, Tensor] | None:
     """(output scale, length-scale) of a plain scaled RBF kernel, else None."""
-    if type(kernel) is not ScaleKernel or type(kernel.base_kernel) is not RBFKernel:
+    one_set = len(kernel.batch_shape) == 0
+    if type(kernel) is not ScaleKernel or type(kernel.base_kernel) is not RBFKernel or not one_set:
         return None
     scale, length = kernel.outputscale, kernel.base_kernel.lengthscale
     # a ScaleKernel takes over the active_dims of its base kernel

@@ -1,0 +1,171 @@
+"""Networks for few-shot class-incremental learning from pictures: trained on the base classes, then frozen.
+
+    python -m benchmarks.fscil_networks NAME --pictures DIR --runs DIR --out DIR [--weights DIR]
+
+NAME is one of `NETWORKS`. Trains on the base classes of the public lists (what was interrupted goes on from `--runs`),
+and writes to `--out` the embeddings of all pictures, averaged over the picture and its mirror image, as files
+`NAME.0.npz`, … of float16 `x` with `y`, `split` and `path`: what `benchmarks.fscil_pictures` measures heads on. Prints
+the accuracy of nearest class means, before any head.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from torch import nn
+
+from benchmarks.pictures import Pictures, load
+from gptree.deep import (
+    Arrays,
+    ColourJitter,
+    Cosine,
+    CosineMargin,
+    CrossEntropy,
+    RandomCrop,
+    RandomFlip,
+    RandomResizedCrop,
+    SparseHead,
+    Training,
+    embed,
+    resnet18,
+    train,
+)
+from gptree.tree import unit_length
+
+#: Rows of an output file: each stays small enough to travel alone.
+ROWS_A_FILE = 14_000
+
+
+@dataclass(frozen=True)
+class Network:
+    """A set of pictures, and how the network for it is trained."""
+
+    data: str
+    base: int
+    training: Training
+    augment: tuple[Any, ...]
+    backbone: str = "resnet18"
+    size: int | None = None
+
+
+STRONG = (RandomResizedCrop(0.2), RandomFlip(), ColourJitter(0.4, 0.4, 0.4))
+MILD = (RandomCrop(8), RandomFlip())
+COMMON: dict[str, Any] = {
+    "batch_size": 256,
+    "schedule": Cosine(warmup=3),
+    "validation": None,
+    "mixed_precision": "bf16",
+    "checkpoint_epochs": 20,
+}
+
+
+def pretrained(epochs: int, objective: Any, rate: float, **others: Any) -> Training:
+    return Training(
+        **{**COMMON, "epochs": epochs, "cross_entropy_epochs": epochs, "objective": objective, "learning_rate": rate}
+        | others
+    )
+
+
+NETWORKS = {
+    "mini-plain": Network("mini_imagenet", 60, pretrained(100, CrossEntropy(), 0.2), MILD),
+    "mini-rotations": Network("mini_imagenet", 60, pretrained(100, CrossEntropy(rotations=True), 0.1), STRONG),
+    "mini-margin": Network(
+        "mini_imagenet", 60, pretrained(72, CosineMargin(scale=16.0, margin=0.1, rotations=True), 0.1), STRONG
+    ),
+    "mini-gp": Network("mini_imagenet", 60, Training(**COMMON, epochs=100, cross_entropy_epochs=40), MILD),
+    "cub": Network(
+        "cub200",
+        100,
+        pretrained(40, CrossEntropy(label_smoothing=0.1), 0.01, batch_size=128),
+        (RandomResizedCrop(0.3), RandomFlip(), ColourJitter(0.3, 0.3, 0.3)),
+        backbone="efficientnet_lite0",
+        size=224,
+    ),
+}
+
+
+def make_backbone(network: Network, weights: Path | None) -> nn.Module:
+    if network.backbone == "resnet18":
+        return resnet18(stem="small")
+    from benchmarks.backbones import efficientnet_lite0
+
+    if weights is None:
+        raise SystemExit("the weights of EfficientNet-Lite0 are needed: give --weights")
+    return efficientnet_lite0(weights)
+
+
+def run(name: str, pictures: Path, runs: Path, out: Path, weights: Path | None) -> dict[str, Any]:
+    network = NETWORKS[name]
+    found = load(pictures, network.data, size=network.size)
+    base = (found.split == 0) & (found.y < network.base)
+    # a network that normalises its own input gets pixels from 0 to 255
+    own = {"mean": (0.0,) * 3, "std": (1 / 255,) * 3} if network.backbone != "resnet18" else {}
+    source = Arrays(found.X[base], augment=network.augment, **own)
+    start = time.perf_counter()
+    result = train(
+        make_backbone(network, weights),
+        source,
+        found.y[base],
+        found.names[: network.base],
+        training=network.training,
+        head=SparseHead(inducing=5, learn_kernel="shared"),
+        folder=runs / name,
+    )
+    seconds = time.perf_counter() - start
+    device = next(result.network.parameters()).device
+    embeddings = [
+        embed(result.network, Arrays(X, mean=source.mean, std=source.std), np.arange(len(X)), device).float()
+        for X in (found.X, np.ascontiguousarray(found.X[:, :, ::-1]))
+    ]
+    x = (0.5 * (embeddings[0] + embeddings[1])).cpu().numpy()
+    write(x, found, out, name)
+    report = {"network": name, "seconds": seconds, **class_mean_accuracy(x, found, network.base), "log": result.log[-1]}
+    (out / f"{name}.json").write_text(json.dumps(report) + "\n")
+    return report
+
+
+def write(x: np.ndarray, found: Pictures, out: Path, name: str) -> None:
+    out.mkdir(parents=True, exist_ok=True)
+    for part, first in enumerate(range(0, len(x), ROWS_A_FILE)):
+        rows = slice(first, first + ROWS_A_FILE)
+        np.savez_compressed(
+            out / f"{name}.{part}.npz",
+            x=x[rows].astype(np.float16),
+            y=found.y[rows],
+            split=found.split[rows],
+            path=found.path[rows],
+        )
+
+
+def class_mean_accuracy(x: np.ndarray, found: Pictures, base: int) -> dict[str, float]:
+    """Of nearest class means by cosine: base classes alone, and all classes together at the end."""
+    unit = unit_length(x)
+    learned, test = found.split == 0, found.split == 1
+    means = unit_length(np.stack([unit[learned & (found.y == c)].mean(0) for c in range(len(found.names))]))
+    scores = unit[test] @ means.T
+    y = found.y[test]
+    first = y < base
+    return {
+        "base": float((scores[first][:, :base].argmax(1) == y[first]).mean()),
+        "all": float((scores.argmax(1) == y).mean()),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("name", choices=list(NETWORKS))
+    for name in ("pictures", "runs", "out"):
+        parser.add_argument(f"--{name}", type=Path, required=True)
+    parser.add_argument("--weights", type=Path)
+    arguments = parser.parse_args()
+    print(run(arguments.name, arguments.pictures, arguments.runs, arguments.out, arguments.weights))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,66 @@
+"""Independent tasks, and recorded functions: on a GPU the same numbers as one after the other, started one by one."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+import torch
+from torch import Tensor
+
+from gptree.maths.streams import STREAMS, Recorded, concurrently
+
+on_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+
+
+def spd(n: int, seed: int, device: str = "cpu") -> Tensor:
+    factor = torch.randn(n, n, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    return (factor @ factor.T + n * torch.eye(n, dtype=torch.float64)).to(device)
+
+
+def test_results_come_in_the_order_of_the_tasks() -> None:
+    started: list[int] = []
+
+    def task(i: int) -> int:
+        started.append(i)
+        return i * i
+
+    found = concurrently([partial(task, i) for i in range(7)], torch.device("cpu"))
+    assert found == [i * i for i in range(7)]
+    assert started == list(range(7))
+    assert concurrently([], torch.device("cpu")) == []
+
+
+@on_cuda
+@pytest.mark.parametrize("count", [1, 5, 2 * STREAMS + 3])
+def test_side_by_side_equals_one_after_the_other(count: int) -> None:
+    """More tasks than streams; inputs made just before, results used at once, over and over in the same memory."""
+    device = torch.device("cuda")
+    for attempt in range(5):
+        matrices = [spd(40 + 16 * (i % 7), 10 * attempt + i, "cuda") * 1.0 for i in range(count)]
+        roots = concurrently([partial(torch.linalg.cholesky, m) for m in matrices], device)
+        total = torch.stack([root.sum() for root in roots])
+        expected = torch.stack([torch.linalg.cholesky(m).sum() for m in matrices])
+        torch.testing.assert_close(total, expected, rtol=1e-12, atol=1e-12)
+    assert concurrently([], device) == []
+
+
+@on_cuda
+def test_a_recording_repeats_the_function_with_new_values() -> None:
+    """Inputs in any layout; what the function reads besides them is read anew; a result lives until the next call."""
+    factor = torch.ones((), dtype=torch.float64, device="cuda")
+
+    def function(matrix: Tensor, rhs: Tensor) -> dict[str, Tensor]:
+        tasks = [partial(torch.linalg.cholesky_ex, matrix), partial(torch.linalg.cholesky_ex, 2 * matrix)]
+        first, second = (found[0] for found in concurrently(tasks, matrix.device))
+        return {"x": factor * (first @ rhs), "y": second @ rhs}
+
+    rhs = torch.arange(50, dtype=torch.float64, device="cuda")
+    recorded = Recorded(function, spd(50, 0, "cuda"), rhs)
+    for seed in range(1, 4):
+        factor.fill_(seed)
+        matrix = spd(50, seed, "cuda")
+        found, expected = recorded(matrix.mT, rhs + seed), function(matrix, rhs + seed)
+        for name, value in expected.items():
+            torch.testing.assert_close(found[name], value, rtol=1e-12, atol=1e-12)
+    assert recorded(spd(50, 9, "cuda"), rhs)["x"] is found["x"]

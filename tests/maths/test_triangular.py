@@ -1,0 +1,111 @@
+"""Inverses and products of triangular matrices by blocks: against general inverses and plain products."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from gptree.maths import linalg
+from gptree.maths.linalg import triangular_inverse, triangular_sandwich
+
+#: Around the order that is solved, its double, where padding begins and ends, and where products go by blocks.
+ORDERS = (1, 2, 3, 63, 64, 65, 66, 127, 128, 129, 130, 160, 161, 200, 321, 1030)
+TOLERANCE = {torch.float32: 2e-5, torch.float64: 1e-13}
+
+
+def triangles(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float64) -> Tensor:
+    """Well-conditioned lower triangular matrices of this shape: about I plus a strict part of norm below one."""
+    noise = torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    lower = noise.tril(-1) / (2 * shape[-1] ** 0.5)
+    lower.diagonal(dim1=-2, dim2=-1).copy_(0.75 + 0.5 * noise.diagonal(dim1=-2, dim2=-1).sigmoid())
+    return lower.to(dtype)
+
+
+def check_inverse(L: Tensor) -> None:
+    given = L.clone()
+    X, expected = triangular_inverse(L), torch.linalg.inv(L.double())
+    assert X.shape == L.shape
+    assert X.dtype == L.dtype
+    torch.testing.assert_close(X.double(), expected, rtol=0.0, atol=TOLERANCE[L.dtype])
+    assert (X.triu(1) == 0).all()
+    assert torch.equal(L, given)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("n", ORDERS)
+def test_inverse_equals_the_general_one(n: int, dtype: torch.dtype) -> None:
+    check_inverse(triangles(n, n, dtype=dtype))
+
+
+def test_inverse_of_a_large_matrix() -> None:
+    L = triangles(2050, 2050)
+    X, identity = triangular_inverse(L), torch.eye(2050, dtype=torch.float64)
+    torch.testing.assert_close(X @ L, identity, rtol=0.0, atol=1e-13)
+    assert (X.triu(1) == 0).all()
+
+
+@pytest.mark.parametrize("batch", [(0,), (1,), (3,), (2, 3), (2, 1, 2)], ids=str)
+@pytest.mark.parametrize("n", [1, 5, 65, 130, 161])
+def test_inverses_of_batches(batch: tuple[int, ...], n: int) -> None:
+    check_inverse(triangles(*batch, n, n))
+
+
+@pytest.mark.parametrize("n", [2, 65, 128, 129, 200])
+def test_inverses_of_matrices_laid_out_in_other_ways(n: int) -> None:
+    """By columns, as factorisations return them; windows of larger tensors; one matrix many times; every second."""
+    L = triangles(3, n, n)
+    check_inverse(L.mT.contiguous().mT)
+    room = torch.full((3, n + 7, n + 5), torch.nan, dtype=torch.float64)
+    room[:, 4 : n + 4, 3 : n + 3] = L
+    check_inverse(room[:, 4 : n + 4, 3 : n + 3])
+    check_inverse(L[:1].expand(3, n, n))
+    check_inverse(L[::2])
+    check_inverse(torch.linalg.cholesky(L @ L.mT))
+
+
+@given(st.integers(1, 420), st.integers(1, 3), st.integers(0, 2**32))
+def test_inverses_of_any_order(n: int, batch: int, seed: int) -> None:
+    L = triangles(batch, n, n, seed=seed)
+    identity = torch.eye(n, dtype=torch.float64).expand_as(L)
+    torch.testing.assert_close(triangular_inverse(L) @ L, identity, rtol=0.0, atol=1e-12)
+
+
+def test_blocks_of_any_size_give_the_same_inverse(monkeypatch: pytest.MonkeyPatch) -> None:
+    for solved in (1, 2, 3, 5, 8, 100):
+        monkeypatch.setattr(linalg, "SOLVED_ORDER", solved)
+        for n in (1, 2, 3, 7, 12, 13, 31, 32, 33):
+            check_inverse(triangles(2, n, n))
+
+
+# -------------------------------------------------------------------------------------------------------- products
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("n", [1, 2, 64, 130, 1023, 1024, 1030])
+def test_sandwich_equals_the_plain_product(n: int, dtype: torch.dtype) -> None:
+    X, T = triangles(n, n, dtype=dtype), triangles(n, n, seed=1, dtype=dtype)
+    expected = X.double().T @ T.double() @ X.double()
+    torch.testing.assert_close(triangular_sandwich(X, T).double(), expected, rtol=0.0, atol=TOLERANCE[dtype])
+
+
+def test_sandwich_of_a_large_matrix() -> None:
+    X, T = triangles(2050, 2050), triangles(2050, 2050, seed=1)
+    torch.testing.assert_close(triangular_sandwich(X, T), X.T @ (T @ X), rtol=0.0, atol=1e-12)
+
+
+@pytest.mark.parametrize("blocked", [2, 3, 8])
+@pytest.mark.parametrize("batch", [(), (3,), (2, 3)], ids=str)
+def test_sandwiches_of_batches_by_blocks(batch: tuple[int, ...], blocked: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(linalg, "BLOCKED_ORDER", blocked)
+    for n in (1, 2, 3, 9, 16, 31):
+        X, T = triangles(*batch, n, n), triangles(*batch, n, n, seed=1)
+        before = X.clone(), T.clone()
+        expected = X.mT @ T @ X
+        torch.testing.assert_close(triangular_sandwich(X, T), expected, rtol=0.0, atol=1e-13)
+        by_columns = triangular_sandwich(X.mT.contiguous().mT, T.mT.contiguous().mT)
+        torch.testing.assert_close(by_columns, expected, rtol=0.0, atol=1e-13)
+        assert torch.equal(X, before[0])
+        assert torch.equal(T, before[1])
