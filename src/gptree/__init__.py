@@ -2,7 +2,14 @@
 
 __version__ = "0.1.0"
 
-from gptree.estimators import GPForestClassifier, GPTreeClassifier, SphereMap, UnitLength, load_model
+from gptree.estimators import (
+    DeepGPTreeClassifier,
+    GPForestClassifier,
+    GPTreeClassifier,
+    SphereMap,
+    UnitLength,
+    load_model,
+)
 from gptree.incremental import (
     Graft,
     Growth,
@@ -19,6 +26,7 @@ from gptree.tree import ClassTree
 __all__ = [
     "ClassTree",
     "CoordinateAscent",
+    "DeepGPTreeClassifier",
     "GPForestClassifier",
     "GPTreeClassifier",
     "Gibbs",

@@ -342,3 +342,10 @@ def test_the_first_head_is_fitted() -> None:
     best = head.bound(embeddings, y).sum()
     nothing = -math.log(2 * math.cosh(1.0)) * head.rows.sum()  # the bound at q = p, where c² is the output scale
     assert best - first < 0.01 * (best - nothing)
+
+
+def test_a_collapse_is_told() -> None:
+    """A learning rate that kills the kernel: with large natural steps the posterior is soon its prior."""
+    how = {"epochs": 6, "learning_rate": 0.1, "head_learning_rate": 300.0}
+    with pytest.warns(RuntimeWarning, match="lost what they knew"):
+        small_train(network(), Arrays(X), Y, how=how, head=SparseHead(inducing=3, step=0.5))

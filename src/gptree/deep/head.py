@@ -48,8 +48,10 @@ class SparseHead(Settings):
     step : size of the natural-gradient steps.
     learn_points : whether the points move with the network.
     learn_kernel : whether the hyper-parameters do: "no", "shared", or "per-node" for a set of their own at every node.
-    node_weights : "equal" is the bound, divided by the number of rows; "size" divides the part of each node by its own
-        number of rows, as the paper does, so that small nodes count as much as large ones.
+    node_weights : "equal" is the bound, divided by the number of rows. "size" divides the part of each node by its own
+        number of rows, as the paper does, so that small nodes count as much as large ones; the loss then grows with the
+        number of classes. "balanced" is that times a number which makes it as large as with "equal", so that a learning
+        rate that suits the one suits the other.
     dtype : of everything in the head. Data-centre GPUs factorise as fast in double precision as in single.
     """
 
@@ -58,7 +60,7 @@ class SparseHead(Settings):
     step: float = 0.05
     learn_points: bool = True
     learn_kernel: Literal["no", "shared", "per-node"] = "shared"
-    node_weights: Literal["equal", "size"] = "equal"
+    node_weights: Literal["balanced", "equal", "size"] = "balanced"
     dtype: Literal["float64", "float32"] = "float64"
 
     def __post_init__(self) -> None:
@@ -67,7 +69,7 @@ class SparseHead(Settings):
         require(0 < self.step <= 1, f"step must lie between 0, not included, and 1, got {self.step}.")
         for name, known in (
             ("learn_kernel", ("no", "shared", "per-node")),
-            ("node_weights", ("equal", "size")),
+            ("node_weights", ("balanced", "equal", "size")),
             ("dtype", ("float64", "float32")),
         ):
             require(getattr(self, name) in known, f"{name} must be one of {known}, got {getattr(self, name)!r}.")
@@ -120,7 +122,6 @@ class TreeHead(nn.Module):
         order = torch.cat([b.nodes for b in self.buckets]).cpu().numpy()
         ends = np.concatenate([[0], np.cumsum(class_counts.cpu().numpy()[tree.order])])
         rows = torch.as_tensor(ends[tree.hi[order]] - ends[tree.lo[order]]).to(dtype)
-        weight = 1.0 / rows if settings.node_weights == "size" else torch.full_like(rows, 1.0 / float(ends[-1]))
         buffers: dict[str, Any] = {
             "position": position,
             "point_class": point_class[leaf_order],
@@ -128,7 +129,7 @@ class TreeHead(nn.Module):
             "mid": tree.mid[order],
             "hi": tree.hi[order],
             "rows": rows,
-            "weight": weight,
+            "weight": _node_weights(rows, float(ends[-1]), settings.node_weights),
             "jitter": torch.tensor(JITTER[dtype], dtype=dtype),
             "skipped": torch.zeros((), dtype=torch.long),
             "sharpness": torch.ones((), dtype=dtype),
@@ -448,6 +449,13 @@ class _Bucket:
 
     def masked(self, K: Tensor) -> Tensor:
         return K if self.padding is None else K.masked_fill(self.padding.unsqueeze(-1), 0.0)
+
+
+def _node_weights(rows: Tensor, total: float, kind: str) -> Tensor:
+    """Weights of nodes with so many rows, of `total` in all."""
+    if kind == "equal":
+        return torch.full_like(rows, 1.0 / total)
+    return 1.0 / rows if kind == "size" else rows.mean() / total / rows
 
 
 def _buckets(tree: ClassTree, counts: np.ndarray, cap: int | None) -> list[_Bucket]:

@@ -41,6 +41,8 @@ from gptree.values import require
 
 #: Of the default kernel, as in the paper.
 OUTPUT_SCALE = 4.0
+#: Nats a row, below which the nodes know nothing.
+NO_INFORMATION = 1e-4
 
 
 @dataclass(frozen=True, eq=False)
@@ -198,6 +200,7 @@ def _row(task: Task, state: State, checkpoints: Checkpoints) -> dict[str, Any]:
         row |= {"expected_log_likelihood": -row["loss"], "kl": kl, "bound": -row["loss"] - kl}
         row |= {"jitter": jitter, "skipped": int(skipped) - sum(old.get("skipped", 0) for old in state.log)}
         _report_skipped(row, state, checkpoints)
+        _report_prior(row)
     return row
 
 
@@ -229,6 +232,18 @@ def _report_skipped(row: dict[str, Any], state: State, checkpoints: Checkpoints)
     warnings.warn(
         f"{text}; the jitter on K_mm is now {row['jitter']:.0e} of its diagonal.", RuntimeWarning, stacklevel=2
     )
+
+
+def _report_prior(row: dict[str, Any]) -> None:
+    """A posterior that has fallen back to its prior says nothing, and teaches the network nothing."""
+    if row["kl"] < NO_INFORMATION:
+        warnings.warn(
+            f"epoch {row['epoch']}: the nodes have lost what they knew (KL(q ‖ p) is {row['kl']:.0e}): the embeddings "
+            "or the kernel have collapsed. Try a lower learning_rate or head_learning_rate, or SparseHead(learn_kernel="
+            '"no").',
+            RuntimeWarning,
+            stacklevel=2,
+        )
 
 
 def _keep_best(row: dict[str, Any], state: State, checkpoints: Checkpoints) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,22 +12,14 @@ from gpytorch.kernels import Kernel
 from torch import Tensor
 
 import gptree
+from gptree.estimators.codec import KERNEL, below, decode, encode, labels_from_json, labels_to_json
 from gptree.estimators.feature_map import FEATURE_MAPS, SphereMap, UnitLength
-from gptree.experts import LDA, KernelDensity, KernelRidge, Pool, RandomFeatures, Ridge, restore
+from gptree.experts import restore
 from gptree.incremental import (
     Base,
     Entry,
-    Graft,
     Grown,
-    Growth,
-    Herding,
-    KMeansSamples,
-    RebuildTree,
-    SessionTree,
-    SharedRoot,
-    SpreadSamples,
 )
-from gptree.inference import CoordinateAscent, Gibbs, InducingPoints, LearnKernel, Representatives, SparseVariational
 from gptree.model.persistence import (
     StorageError,
     kernel_from_parts,
@@ -38,46 +29,13 @@ from gptree.model.persistence import (
     read_folder,
     write_folder,
 )
-from gptree.tree import BalancedTwoMeans, Chain, ClassTree, RandomBalanced, TwoMeans, Ward
 
-#: Settings that a parameter may hold, by the name they are stored under.
-_VALUES: dict[str, Any] = {
-    value.__name__: value
-    for value in (
-        Gibbs,
-        CoordinateAscent,
-        SparseVariational,
-        LearnKernel,
-        Representatives,
-        InducingPoints,
-        TwoMeans,
-        BalancedTwoMeans,
-        RandomBalanced,
-        Chain,
-        Ward,
-        Pool,
-        LDA,
-        KernelRidge,
-        KernelDensity,
-        RandomFeatures,
-        Ridge,
-        Growth,
-        SharedRoot,
-        SessionTree,
-        RebuildTree,
-        Graft,
-        KMeansSamples,
-        Herding,
-        SpreadSamples,
-    )
-}
 _BASE_TENSORS = ("y", "stands_for", "exemplars", "exemplar_weights", "left_out")
-_KERNEL = {"@": "kernel"}  # stands for a kernel object, which is stored beside the parameters
 
 
 def save_estimator(estimator: Any, folder: str | Path) -> None:
     """Write a fitted estimator into a folder."""
-    parameters = {name: _encode(name, value) for name, value in estimator.get_params(deep=False).items()}
+    parameters = {name: encode(name, value) for name, value in estimator.get_params(deep=False).items()}
     document, tensors = model_to_parts(estimator.model_)
     map_document, map_tensors = _feature_map_to_parts(estimator.feature_map_)
     names = getattr(estimator, "feature_names_in_", None)
@@ -85,7 +43,7 @@ def save_estimator(estimator: Any, folder: str | Path) -> None:
         "gptree": gptree.__version__,
         "estimator": type(estimator).__name__,
         "parameters": parameters,
-        "classes": _labels_to_json(estimator.classes_),
+        "classes": labels_to_json(estimator.classes_),
         "seed": estimator.seed_,
         "n_features": estimator.n_features_in_,
         "feature_names": None if names is None else [str(name) for name in names],
@@ -122,17 +80,17 @@ def load_estimator(folder: str | Path, classes: Mapping[str, type], kernel: Kern
     if name not in classes:
         raise StorageError(f"{folder} holds a {name}; this call loads {' or '.join(sorted(classes))}.")
     try:
-        parameters = {key: _decode(value) for key, value in document["parameters"].items()}
+        parameters = {key: decode(value) for key, value in document["parameters"].items()}
         estimator = classes[name](**parameters)
         if device is not None:
             estimator.device = device
         _, place = estimator._place()
         estimator.model_ = model_from_parts(document, tensors, place, kernel)
-        if document["parameters"]["kernel"] == _KERNEL:
+        if document["parameters"]["kernel"] == KERNEL:
             estimator.kernel = kernel_from_parts(
                 document["parameter_kernel"], tensors, "parameter_kernel", kernel, torch.get_default_dtype()
             )
-        estimator.classes_ = _labels_from_json(document["classes"])
+        estimator.classes_ = labels_from_json(document["classes"])
         estimator.seed_ = document["seed"]
         estimator.n_features_in_ = document["n_features"]
         if document["feature_names"] is not None:
@@ -164,68 +122,8 @@ def load_estimator(folder: str | Path, classes: Mapping[str, type], kernel: Kern
 # ----------------------------------------------------------------------------------------------------- parameters
 
 
-def _encode(name: str, value: Any) -> Any:
-    match value:
-        case None | bool() | int() | float() | str():
-            return value
-        case np.generic():
-            return value.item()
-        case np.ndarray() | list() | tuple():
-            return [_encode(name, item) for item in value]
-        case Kernel():
-            return _KERNEL
-        case ClassTree():
-            return {"@": "ClassTree", **value.to_json()}
-        case np.random.RandomState():
-            return None  # the seed drawn from it is stored beside the parameters
-        case SphereMap() | UnitLength():
-            return next(key for key, family in FEATURE_MAPS.items() if type(value) is family)
-    if is_dataclass(value) and _VALUES.get(type(value).__name__) is type(value):
-        return {"@": type(value).__name__} | {f.name: _encode(name, getattr(value, f.name)) for f in fields(value)}
-    raise StorageError(
-        f"the parameter {name} holds {value!r}, which cannot be stored without code (no pickles are written). "
-        "Apply your own transformer before the estimator, in a Pipeline, and save the two separately."
-        if name == "feature_map"
-        else f"the parameter {name} holds {value!r}, which cannot be stored without code (no pickles are written)."
-    )
-
-
-def _decode(value: Any) -> Any:
-    if isinstance(value, list):
-        return [_decode(item) for item in value]
-    if not isinstance(value, dict):
-        return value
-    name = value["@"]
-    if value == _KERNEL:
-        return None
-    rest = {key: item for key, item in value.items() if key != "@"}
-    if name == "ClassTree":
-        return ClassTree.from_json(rest)
-    if name not in _VALUES:
-        raise StorageError(f"the stored setting {name!r} is unknown to this version of gptree.")
-    values = {key: _decode(item) for key, item in rest.items()}
-    # a settings value is hashable, so its sequences are tuples
-    return _VALUES[name](**{key: tuple(item) if isinstance(item, list) else item for key, item in values.items()})
-
-
-def _labels_to_json(labels: np.ndarray) -> dict[str, Any]:
-    values = labels.tolist()
-    if not all(isinstance(value, bool | int | float | str) for value in values):
-        raise StorageError("labels must be numbers, strings or booleans to be stored.")
-    return {"dtype": labels.dtype.str if labels.dtype.kind != "O" else "object", "values": values}
-
-
-def _labels_from_json(data: Mapping[str, Any]) -> np.ndarray:
-    return np.array(data["values"], dtype=np.dtype(data["dtype"]))
-
-
 def _present(prefix: str, **tensors: Tensor | None) -> dict[str, Tensor]:
     return {f"{prefix}.{name}": value for name, value in tensors.items() if value is not None}
-
-
-def _below(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    start = prefix + "."
-    return {name.removeprefix(start): value for name, value in tensors.items() if name.startswith(start)}
 
 
 def _record_to_parts(record: Any, prefix: str, tensors: dict[str, Tensor]) -> dict[str, Any] | None:
@@ -241,7 +139,7 @@ def _record_from_parts(settings: dict[str, Any] | None, tensors: Mapping[str, Te
     if settings is None:
         return None
     try:
-        return restore(_below(prefix, tensors), settings)
+        return restore(below(prefix, tensors), settings)
     except ValueError as error:
         raise StorageError(str(error)) from None
 
@@ -272,7 +170,7 @@ def _base_from_parts(
 ) -> Base:
     return Base(
         keys=keys,
-        model=model_from_parts(document["model"], _below("base.model", tensors), place, kernel),
+        model=model_from_parts(document["model"], below("base.model", tensors), place, kernel),
         expert=_record_from_parts(document["expert"], tensors, "base.expert"),
         newcomers=_record_from_parts(document["newcomers"], tensors, "base.newcomers"),
         novelty=_record_from_parts(document["novelty"], tensors, "base.novelty"),

@@ -1,0 +1,266 @@
+"""Deep classifiers to and from folders: settings as JSON, the network and what it carries as tensors.
+
+A fitted `head` is saved by itself in a folder `head-…` within. The document names that folder and is replaced last, so
+that an interrupted save leaves the old model whole.
+"""
+
+from __future__ import annotations
+
+import copy
+import re
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from gpytorch.kernels import Kernel
+from sklearn.base import clone
+from torch import Tensor, nn
+
+import gptree
+from gptree.deep import (
+    Backbone,
+    ObjectiveLayer,
+    TreeHead,
+    build_backbone,
+)
+from gptree.estimators.classifier import GPForestClassifier, GPTreeClassifier, load_model
+from gptree.estimators.codec import below, decode, encode, labels_from_json, labels_to_json
+from gptree.estimators.deep_inputs import Inputs
+from gptree.maths.kernels import as_kernel, make_kernel
+from gptree.model.persistence import (
+    DOCUMENT,
+    StorageError,
+    kernel_from_parts,
+    kernel_to_parts,
+    read_folder,
+    write_folder,
+)
+from gptree.tree import ClassTree
+from gptree.values import require
+
+#: In the place of an estimator's name while the first save into a folder is under way.
+_UNFINISHED = "unfinished model"
+
+
+def save_deep(estimator: Any, folder: str | Path) -> None:
+    """Write a fitted estimator into a folder."""
+    folder = Path(folder)
+    document, tensors = _estimator_to_parts(estimator)
+    if estimator.head_ is not None:
+        if not (folder / DOCUMENT).exists():
+            write_folder(folder, {"estimator": _UNFINISHED}, {})  # from here on the folder is known to be ours
+        document["head"] = f"head-{1 + max(_heads(folder), default=0)}"
+        estimator.head_.save(folder / document["head"])
+    write_folder(folder, document, tensors)
+    for number in _heads(folder):
+        if f"head-{number}" != document["head"]:
+            shutil.rmtree(folder / f"head-{number}")
+
+
+def _heads(folder: Path) -> list[int]:
+    """Numbers of the heads in a folder: the one in use, and those that an interrupted save left."""
+    found = (re.fullmatch(r"head-([1-9]\d*)", path.name) for path in folder.iterdir())
+    return [int(match[1]) for match in found if match]
+
+
+def load_deep(
+    family: Any, folder: str | Path, backbone: nn.Module | None, kernel: Kernel | None, device: str | None
+) -> Any:
+    """Read an estimator of the class `family`."""
+    document, tensors = read_folder(folder)
+    name = document.get("estimator")
+    if name != family.__name__:
+        raise StorageError(f"{folder} holds a {name}; this call loads {family.__name__}.")
+    try:
+        network, before = _networks_from_parts(document["network"], tensors, backbone)
+        parameters = {name: decode(value) for name, value in document["parameters"].items()}
+        parameters["augment"] = tuple(parameters["augment"])
+        own_kernel, parameters["kernel"] = _kernel_from_parts(document["kernel"], tensors, kernel)
+        estimator = family(before, **parameters)
+        if device is not None:
+            estimator.device = device
+        estimator.device_ = _place(estimator.device)
+        estimator.network_ = network.to(estimator.device_).eval()
+        if estimator.device_.type == "cuda":  # as in training
+            network.to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
+        estimator.labels_ = labels_from_json(document["classes"])
+        estimator.rows_ = tensors["rows"].numpy()
+        estimator.seed_, estimator.log_, estimator.best_epoch_ = (document[k] for k in ("seed", "log", "best_epoch"))
+        estimator.inputs_ = _inputs_from_json(document["inputs"])
+        estimator.layer_ = estimator.head_ = None
+        if document["head"] is None:
+            estimator.layer_ = _layer_from_parts(document["layer"], below("layer", tensors), estimator)
+        else:
+            where = Path(folder) / document["head"]
+            estimator.head_ = load_model(where, kernel=None if own_kernel else kernel, device=device)
+            estimator.head = clone(estimator.head_)
+    except (KeyError, TypeError, RuntimeError) as error:  # the last from tensors that do not fit
+        raise StorageError(f"{folder} is damaged or incomplete: {error!r}.") from None
+    return estimator
+
+
+def _estimator_to_parts(estimator: Any) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """A document, in which no head is named yet, and tensors."""
+    head = estimator.head_
+    if not isinstance(head, GPTreeClassifier | GPForestClassifier | None):
+        raise StorageError(
+            f"the head {head!r} cannot be stored without code (no pickles are written): heads that can are "
+            "GPTreeClassifier and GPForestClassifier."
+        )
+    for name, value in ({} if head is None else head.get_params(deep=False)).items():
+        encode(name, value)  # what cannot be stored shows before anything is written
+    apart = ("backbone", "head", "kernel", "folder")
+    parameters = {
+        name: _encode(name, value) for name, value in estimator.get_params(deep=False).items() if name not in apart
+    }
+    parameters["folder"] = None if estimator.folder is None else str(estimator.folder)
+    network, tensors = _networks_to_parts(estimator.network_, estimator.backbone)
+    kernel = estimator.kernel
+    if isinstance(kernel, Kernel):
+        kernel, own = kernel_to_parts(kernel, "kernel")
+        tensors |= own
+    layer = estimator.layer_
+    if layer is not None:
+        tensors |= _named("layer", layer.state_dict())
+    tensors["rows"] = torch.as_tensor(estimator.rows_)
+    document = {
+        "gptree": gptree.__version__,
+        "estimator": type(estimator).__name__,
+        "parameters": parameters,
+        "kernel": kernel,
+        "network": network,
+        "classes": labels_to_json(estimator.labels_),
+        "seed": estimator.seed_,
+        "log": estimator.log_,
+        "best_epoch": estimator.best_epoch_,
+        "inputs": vars(estimator.inputs_),
+        "layer": _layer_to_json(layer),
+        "head": None,
+    }
+    return document, tensors
+
+
+def _named(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {f"{prefix}.{name}": value for name, value in tensors.items()}
+
+
+# ------------------------------------------------------------------------------------------------------- networks
+
+
+def _networks_to_parts(network: nn.Module, before: nn.Module) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """The trained network; and the one before training, where its recipe does not make the same weights again."""
+    tensors, recipe = _named("network", network.state_dict()), None
+    if isinstance(network, Backbone) and type(network).__module__ == Backbone.__module__:
+        made = build_backbone(network.recipe)
+        if repr(made) == repr(network):  # nobody has changed it since
+            recipe = network.recipe
+            if repr(before) == repr(network) and not _equal(before.state_dict(), made.state_dict()):
+                tensors |= _named("backbone", before.state_dict())
+    return {"recipe": recipe, "class": f"{type(network).__module__}.{type(network).__qualname__}"}, tensors
+
+
+def _equal(some: Mapping[str, Tensor], others: Mapping[str, Tensor]) -> bool:
+    return all(
+        value.dtype == others[name].dtype and torch.equal(value.cpu(), others[name]) for name, value in some.items()
+    )
+
+
+def _networks_from_parts(
+    document: Mapping[str, Any], tensors: Mapping[str, Tensor], given: nn.Module | None
+) -> tuple[nn.Module, nn.Module]:
+    """The trained network, and the one before training."""
+    if given is None and document["recipe"] is None:
+        raise StorageError(
+            f"the network is a {document['class']}, which only your own code can make: pass one like it, "
+            "load(folder, backbone=…); its parameters will be set from the file."
+        )
+    before = build_backbone(document["recipe"]) if given is None else given
+    network = _filled(before, below("network", tensors), document["class"])
+    stored = below("backbone", tensors)
+    return network, _filled(before, stored, document["class"]) if given is None and stored else before
+
+
+def _filled(like: nn.Module, tensors: Mapping[str, Tensor], name: str) -> nn.Module:
+    """A copy of a network with the parameters and buffers given, in their dtypes."""
+    network = copy.deepcopy(like)
+    own = network.state_dict()
+    faults = [f"the file has no {n}" for n in sorted(own.keys() - tensors.keys())]
+    faults += [f"the backbone has no {n}" for n in sorted(tensors.keys() - own.keys())]
+    faults += [
+        f"{n} is {tuple(own[n].shape)} in the backbone and {tuple(tensors[n].shape)} in the file"
+        for n in sorted(own.keys() & tensors.keys())
+        if own[n].shape != tensors[n].shape
+    ]
+    if faults:
+        more = f", and {len(faults) - 5} more" if len(faults) > 5 else ""
+        raise StorageError(f"the backbone does not fit the stored network, {name}: {'; '.join(faults[:5])}{more}.")
+    network.load_state_dict(tensors, assign=True)
+    return network
+
+
+def _place(device: str) -> torch.device:
+    has_cuda = torch.cuda.is_available()
+    if device == "cuda" and not has_cuda:
+        raise ValueError('there is no CUDA device: load(folder, device="cpu").')
+    require(device in ("auto", "cpu", "cuda"), f'device must be "auto", "cpu" or "cuda", not {device!r}.')
+    return torch.device("cuda" if has_cuda and device != "cpu" else "cpu")
+
+
+# --------------------------------------------------------------------------------------------- kernels and layers
+
+
+def _kernel_from_parts(
+    document: Mapping[str, Any] | str | None, tensors: Mapping[str, Tensor], given: Kernel | None
+) -> tuple[bool, str | Kernel | None]:
+    """The parameter `kernel`, and whether it is of the user's own code."""
+    if not isinstance(document, Mapping):
+        return False, document
+    own = document["structure"] is None
+    return own, kernel_from_parts(document, tensors, "kernel", given if own else None, torch.get_default_dtype())
+
+
+def _layer_to_json(layer: TreeHead | ObjectiveLayer | None) -> dict[str, Any] | None:
+    """All of a layer but its tensors. Its settings are its own: parameters may have changed since it was fitted."""
+    if layer is None:
+        return None
+    if isinstance(layer, TreeHead):
+        return {"tree": layer.tree.to_json(), "settings": _encode("sparse", layer.settings)}
+    return {"tree": None, "settings": _encode("training", layer.objective)}
+
+
+def _layer_from_parts(
+    document: Mapping[str, Any], tensors: dict[str, Tensor], estimator: Any
+) -> TreeHead | ObjectiveLayer:
+    place, n_classes, settings = estimator.device_, len(estimator.labels_), decode(document["settings"])
+    if document["tree"] is None:
+        width, dtype = tensors["weight"].shape[1], tensors["weight"].dtype
+        layer = settings.layer(width, n_classes, 0, dtype).to(place)
+    else:
+        kernel = make_kernel("rbf") if estimator.kernel is None else estimator.kernel
+        layer = TreeHead(
+            ClassTree.from_json(document["tree"]),
+            tensors["points"].to(place),
+            tensors["point_class"].to(place),
+            torch.ones(n_classes, dtype=torch.long),
+            as_kernel(kernel, tensors["points"].dtype, place),
+            settings,
+        )
+    layer.load_state_dict(tensors)  # every number of it
+    return layer
+
+
+# ------------------------------------------------------------------------------------------------------- settings
+
+
+def _inputs_from_json(data: Mapping[str, Any]) -> Inputs:
+    values: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in data.items()}
+    return Inputs(**values)
+
+
+def _encode(name: str, value: Any) -> Any:
+    try:
+        return encode(name, value)
+    except StorageError as error:
+        raise StorageError(f"{error} Predictions do not need it: set_params({name}=…) to another, and save.") from None

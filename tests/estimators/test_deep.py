@@ -1,0 +1,309 @@
+"""Deep classifiers: what they predict, with which head, and from which inputs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from deep_cases import NAMES, network, pictures, small, vector_network
+from sklearn.linear_model import LogisticRegression
+from torch.utils.data import TensorDataset
+
+from gptree import Gibbs, GPForestClassifier, GPTreeClassifier, Growth
+from gptree.deep import (
+    Arrays,
+    FromDataset,
+    Milestones,
+    RandomCrop,
+    RandomFlip,
+    TreeHead,
+    embed,
+    read_log,
+    train,
+)
+from gptree.deep import training as training_module
+from small_sizes import small_random_features
+
+X, Y = pictures()
+CPU = torch.device("cpu")
+ALL = np.arange(len(X))
+
+
+# ------------------------------------------------------------------------------------------------------- training
+
+
+def test_predictions_are_those_of_training_by_hand() -> None:
+    model = small(augment=(RandomCrop(1), RandomFlip())).fit(X, Y)
+    labels, codes = np.unique(Y, return_inverse=True)
+    source = Arrays(X, augment=(RandomCrop(1), RandomFlip()))
+    by_hand = train(
+        network(),
+        source,
+        codes,
+        labels.tolist(),
+        training=model.training,
+        head=model.sparse,
+        seed=model.seed_,
+        device="cpu",
+    )
+    assert by_hand.head is not None
+    embeddings = embed(by_hand.network, source, ALL, CPU)
+    expected = by_hand.head.log_probabilities(embeddings)
+    assert model.classes_.tolist() == sorted(NAMES[:5].tolist())
+    assert np.array_equal(model.embed(X), embeddings.numpy())
+    assert np.array_equal(model.predict_log_proba(X), expected.numpy())
+    assert np.array_equal(model.predict_proba(X), np.exp(expected.numpy()))
+    assert np.array_equal(model.predict(X), labels[expected.argmax(1)])
+    assert model.tree_ == by_hand.head.tree
+    assert np.array_equal(model.rows_, by_hand.rows)
+    assert [row["loss"] for row in model.log_] == [row["loss"] for row in by_hand.log]
+    model.set_params(predict_at="mean")
+    assert np.array_equal(model.predict_log_proba(X), by_hand.head.log_probabilities(embeddings, "mean").numpy())
+
+
+def test_it_learns() -> None:
+    model = small(how={"epochs": 15, "cross_entropy_epochs": 7}).fit(X[:150], Y[:150])
+    assert model.score(X[150:], Y[150:]) > 0.8
+    np.testing.assert_allclose(model.predict_proba(X).sum(1), 1.0)
+
+
+def test_the_same_seed_gives_the_same_numbers_and_another_one_does_not() -> None:
+    first, again, other, generator = (
+        small(random_state=seed).fit(X, Y).predict_log_proba(X) for seed in (1, 1, 2, np.random.RandomState(1))
+    )
+    assert np.array_equal(first, again)
+    assert np.array_equal(first, generator)
+    assert not np.array_equal(first, other)
+    heads = [small(head=GPTreeClassifier(inference=Gibbs(chains=2))).fit(X, Y) for _ in range(2)]
+    assert np.array_equal(heads[0].predict_log_proba(X), heads[1].predict_log_proba(X))
+
+
+def test_softmax_alone() -> None:
+    model = small(how={"cross_entropy_epochs": 4}).fit(X, Y)
+    expected = model.layer_.log_probabilities(torch.as_tensor(model.embed(X)))
+    assert np.array_equal(model.predict_log_proba(X), expected.numpy())
+    with pytest.raises(AttributeError, match="no tree"):
+        _ = model.tree_
+
+
+def test_refit_is_coordinate_ascent_on_the_clean_rows_that_were_trained_on() -> None:
+    plain, refitted = (small(refit=sweeps, augment=(RandomFlip(),)).fit(X, Y) for sweeps in (0, 7))
+    rows, y = plain.rows_, np.unique(Y, return_inverse=True)[1]
+    assert len(rows) < len(X)
+    embeddings, codes = torch.as_tensor(plain.embed(X[rows])), torch.as_tensor(y[rows])
+    assert isinstance(plain.layer_, TreeHead)
+    before = plain.layer_.bound(embeddings, codes).sum()
+    plain.layer_.refit(embeddings, codes, 7)
+    np.testing.assert_allclose(refitted.predict_log_proba(X), plain.predict_log_proba(X), atol=1e-9)
+    assert refitted.layer_.bound(embeddings, codes).sum() > before
+
+
+def test_validation_data_are_measured_and_not_trained_on() -> None:
+    model = small(how={"best": "nll"}).fit(X[:150], Y[:150], validation=(X[150:], Y[150:]))
+    assert np.array_equal(model.rows_, np.arange(150))
+    assert model.training.validation == 0.1  # the parameter stays
+    joint = [row for row in model.log_ if row["stage"] == "joint"]
+    best = min(joint, key=lambda row: row["nll"])
+    assert model.best_epoch_ == best["epoch"]
+    assert model.score(X[150:], Y[150:]) == pytest.approx(best["accuracy"])
+
+
+def test_what_was_done_in_a_folder_is_not_done_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = small(folder=tmp_path / "run", verbose=True).fit(X, Y)
+    assert read_log(tmp_path / "run") == model.log_
+    assert (tmp_path / "run" / "curves.png").exists()
+    model.curves(tmp_path / "again.png")
+    assert (tmp_path / "again.png").read_bytes().startswith(b"\x89PNG")
+
+    def refuse(*_: object) -> None:
+        raise AssertionError("an epoch was asked for")
+
+    monkeypatch.setattr(training_module, "epoch_plan", refuse)
+    again = small(folder=tmp_path / "run", head=GPTreeClassifier(random_state=0)).fit(X, Y)
+    assert np.array_equal(again.embed(X), model.embed(X))
+    with pytest.raises(ValueError, match="holds a training with"):
+        small(folder=tmp_path / "run", random_state=1).fit(X, Y)
+
+
+def test_an_interrupted_fit_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole, plan, epochs = small().fit(X, Y), training_module.epoch_plan, []
+
+    def interrupt(*arguments: object) -> list:
+        epochs.append(arguments[-1])
+        if len(epochs) == 4:
+            raise KeyboardInterrupt
+        return plan(*arguments)  # pyright: ignore[reportArgumentType]
+
+    monkeypatch.setattr(training_module, "epoch_plan", interrupt)
+    model = small(folder=tmp_path)
+    with pytest.raises(KeyboardInterrupt):
+        model.fit(X, Y)
+    assert not hasattr(model, "classes_")
+    model.fit(X, Y)
+    assert epochs == [0, 1, 2, 3, 3]
+    assert np.array_equal(model.predict_log_proba(X), whole.predict_log_proba(X))
+
+
+# --------------------------------------------------------------------------------------------------------- inputs
+
+
+def test_arrays_tensors_and_layouts_are_alike() -> None:
+    expected = small().fit(X, Y).predict_log_proba(X)
+    for given in (X[:, None], X[..., None], torch.as_tensor(X), torch.as_tensor(X[:, None])):
+        model = small().fit(given, Y)
+        assert np.array_equal(model.predict_log_proba(X), expected)
+        assert np.array_equal(model.predict_log_proba(given), expected)
+
+
+def test_pictures_are_normalised_as_they_were_at_fit() -> None:
+    model = small().fit(X, Y)
+    dark = np.where(X > 100, 30, 0).astype(np.uint8)
+    alone = model.predict_log_proba(dark[:1])
+    np.testing.assert_allclose(alone, model.predict_log_proba(dark)[:1], atol=1e-5)
+    source = Arrays(dark, mean=model.inputs_.mean, std=model.inputs_.std)
+    assert np.array_equal(model.predict_log_proba(source), model.predict_log_proba(dark))
+    with pytest.raises(ValueError, match="normalised as those at fit"):
+        model.predict(Arrays(dark))  # with a mean of its own
+
+
+def test_floats_in_any_precision_data_sets_and_sources_are_alike() -> None:
+    vectors = X.reshape(len(X), -1) / 255
+    codes = np.unique(Y, return_inverse=True)[1]
+    model = small(vector_network()).fit(vectors, torch.as_tensor(codes))
+    assert model.n_features_in_ == 64
+    expected = model.predict_log_proba(vectors)
+    singles = torch.as_tensor(vectors, dtype=torch.float32)
+    data = TensorDataset(singles, torch.as_tensor(codes))
+    for given in (data, FromDataset(data, workers=0)):
+        from_data = small(vector_network()).fit(given)
+        assert from_data.classes_.tolist() == [0, 1, 2, 3, 4]
+        assert np.array_equal(from_data.predict_log_proba(given), expected)
+        assert np.array_equal(from_data.predict_log_proba(vectors), expected)  # what it is given may differ from fit
+        assert from_data.score(data, codes) == model.score(vectors, codes)
+        assert small(vector_network()).fit(given, Y).classes_.tolist() == sorted(set(Y))  # y comes first
+    assert np.array_equal(model.predict_log_proba(singles), expected)
+    double = small(vector_network().double()).fit(singles, Y)
+    assert double.embed(singles).dtype == np.float64
+
+
+def test_a_data_set_validates_too() -> None:
+    floats = torch.as_tensor(X[:, None] / 255, dtype=torch.float32)
+    data = TensorDataset(floats, torch.as_tensor(np.unique(Y, return_inverse=True)[1]))
+    model = small().fit(data, validation=(data, None))
+    assert len(model.rows_) == len(X)
+    assert model.log_[-1]["accuracy"] == pytest.approx(model.score(data, data.tensors[1]))
+
+
+# ----------------------------------------------------------------------------------------------- another head, growing
+
+
+def test_a_head_is_fitted_to_the_clean_embeddings_of_the_rows_trained_on() -> None:
+    model = small(head=GPTreeClassifier(random_state=3), augment=(RandomFlip(),)).fit(X, Y)
+    assert model.layer_ is None
+    rows = model.rows_
+    by_hand = GPTreeClassifier(random_state=3).fit(model.embed(X[rows]), Y[rows])
+    assert np.array_equal(model.predict_log_proba(X), by_hand.predict_log_proba(model.embed(X)))
+    assert model.tree_ == by_hand.tree_
+    assert not hasattr(model.head, "classes_")  # the parameter stays as it was
+    nearest = model.explain(X[rows[:1]])[0].neighbours[0]
+    assert nearest.row == rows[0]  # of X
+    assert nearest.similarity == pytest.approx(1.0)
+
+
+def test_growing_is_that_of_the_head() -> None:
+    both, labels = pictures(7, 280)
+    base = np.isin(labels, NAMES[:5])
+    later = np.concatenate([np.flatnonzero(labels == name)[:5] for name in NAMES[5:]])
+    with small_random_features():
+        model = small(head=GPForestClassifier(n_trees=2, growth=Growth(), random_state=0)).fit(both[base], labels[base])
+        before = model.predict_log_proba(both)
+        twin = GPForestClassifier(n_trees=2, growth=Growth(), random_state=0)
+        twin.fit(model.embed(both[base][model.rows_]), labels[base][model.rows_])
+        assert model.add_classes(both[later], y=labels[later]) is model
+        twin.add_classes(model.embed(both[later]), labels[later])
+        assert model.classes_.tolist() == [*sorted(NAMES[:5]), *sorted(NAMES[5:])]
+        assert np.array_equal(model.predict_log_proba(both), twin.predict_log_proba(model.embed(both)))
+        assert np.array_equal(model.novelty_score(X=both), twin.novelty_score(model.embed(both)))
+        open_labels = model.predict_open(both, reject=0.2, unknown="none")
+        assert np.array_equal(open_labels, twin.predict_open(model.embed(both), 0.2, "none"))
+        assert model.novelty_threshold(0.2) == twin.novelty_threshold(0.2)
+        assert np.array_equal(model.suggest(both, n=3), twin.suggest(model.embed(both), 3))
+        assert model.explain(both[:1], 1)[0].label == twin.explain(model.embed(both[:1]))[0].label
+        assert len(model.memory_) == len(twin.memory_)
+        model.rename_class("five", "5").merge_classes(["5", "six"], "many")
+        model.add_examples(both[later[:2]], ["many"] * 2).remove_classes(["many"])
+        assert [entry.kind for entry in model.journal_] == [
+            "fit",
+            "add_classes",
+            "rename_class",
+            "merge_classes",
+            "add_examples",
+            "remove_classes",
+        ]
+        assert [list(session) for session in model.sessions_] == [sorted(NAMES[:5])]
+        for _ in range(5):
+            model.undo()
+    assert np.array_equal(model.predict_log_proba(both), before)
+    with pytest.raises(ValueError, match="already"):
+        model.add_classes(both[:1], labels[:1])
+    assert np.array_equal(model.predict_log_proba(both), before)
+
+
+def test_a_head_that_cannot_grow_says_how_to_get_one_that_can() -> None:
+    for head in (None, LogisticRegression()):
+        model = small(head=head).fit(X, Y)
+        for ask in (lambda m: m.add_classes(X, Y), lambda m: m.undo(), lambda m: m.predict_open(X)):
+            with pytest.raises(AttributeError, match=r"head=GPForestClassifier\(growth=Growth\(\)\)"):
+                ask(model)
+        assert not hasattr(model, "journal_")
+    assert model.score(X, Y) > 0.3
+
+
+# ----------------------------------------------------------------------------------------------------------- paper
+
+
+def test_the_papers_settings() -> None:
+    from gptree import DeepGPTreeClassifier as Deep
+
+    cifar, cub, mini = (Deep.paper(name) for name in ("cifar", "cub", "mini-imagenet"))
+    for model, numbers, milestones in (
+        (cifar, (1024, 256, 200, 80, 0.01, 40, 0.1), (100, 150)),
+        (cub, (512, 128, 100, 20, 0.01, 5, 2), (40, 60)),
+        (mini, (512, 128, 100, 40, 0.1, 5, 0.05), (40, 60)),
+    ):
+        how, sparse = model.training, model.sparse
+        assert numbers == (
+            model.backbone.recipe["embedding"],
+            how.batch_size,
+            how.epochs,
+            how.cross_entropy_epochs,
+            how.learning_rate,
+            sparse.inducing,
+            how.validation,
+        )
+        assert how.schedule == Milestones(milestones, 0.1)
+        assert (how.momentum, how.nesterov, how.best, how.weight_decay) == (0.9, False, "accuracy", 5e-4)
+        assert (sparse.step, sparse.node_weights, sparse.learn_kernel) == (0.05, "size", "shared")
+        assert model.kernel is None  # RBF, 4 and 1
+        assert model.predict_at == "quadrature"
+    assert [model.backbone.recipe["stem"] for model in (cifar, cub, mini)] == ["cifar", "imagenet", "small"]
+
+    own = network()
+    changed = Deep.paper("cifar", own, refit=3, augment=())
+    assert changed.backbone is own
+    assert (changed.refit, changed.augment) == (3, ())
+    changed.set_params(training__epochs=2, training__cross_entropy_epochs=1)
+    assert Deep.paper("cifar").training.epochs == 200  # each has settings of its own
+    with pytest.raises(ValueError, match="'cifar', 'cub', 'mini-imagenet'"):
+        Deep.paper("imagenet")  # pyright: ignore[reportArgumentType]
+
+
+def test_the_paper_on_digits() -> None:
+    from gptree import DeepGPTreeClassifier as Deep
+
+    model = Deep.paper("cifar", network(), augment=(RandomCrop(1),), random_state=0, device="cpu")
+    model.set_params(training__epochs=10, training__cross_entropy_epochs=5, training__batch_size=16)
+    model.set_params(training__learning_rate=0.05, sparse__inducing=3)
+    assert model.fit(X, Y).score(X, Y) > 0.7
