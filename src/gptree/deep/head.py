@@ -295,7 +295,7 @@ class TreeHead(nn.Module):
     @torch.no_grad()
     def kl(self) -> Tensor:
         """KL(q ‖ p), weighted over the nodes as in the loss: the weighted bound is −loss − kl."""
-        return (self.weight * torch.cat([whitened_kl(each) for each in self._factors()])).sum()
+        return (self.weight * torch.cat([whitened_kl(each) for each in self._whitened(self._grams())])).sum()
 
     def _everything(
         self, q: Sequence[Whitened], embeddings: Tensor, y: Tensor
@@ -325,11 +325,13 @@ class TreeHead(nn.Module):
         """Where each node of the tree stands in the order of the buckets."""
         return torch.cat([bucket.nodes for bucket in self.buckets]).argsort()
 
+    def _grams(self) -> list[Tensor]:
+        return [block.K_mm for block in self._blocks(self._kernel_parts(self.points.detach()[:0]))]
+
     def _factors(self) -> list[Whitened]:
         """Of all nodes, at the jitter that it takes."""
-        grams = [block.K_mm for block in self._blocks(self._kernel_parts(self.points.detach()[:0]))]
         while True:
-            q = self._whitened(grams)
+            q = self._whitened(self._grams())
             failed = int(sum((~each.sound).sum() for each in q))
             if failed == 0:
                 return q
