@@ -155,8 +155,10 @@ class Twin:
         hits = len(self.inside(v, y)[0])
         if hits == 0:
             return torch.zeros((), dtype=FLOAT)
-        n = self.n_rows(v)
-        weight = 1 / n if self.head.settings.node_weights == "size" else 1 / sum(self.rows)
+        n, kind = self.n_rows(v), self.head.settings.node_weights
+        weight = 1 / sum(self.rows) if kind == "equal" else 1 / n
+        if kind == "balanced":  # as if each of V nodes had its share of Σ_v n_v / N
+            weight *= sum(self.n_rows(u) for u in range(self.tree.n_nodes)) / self.tree.n_nodes / sum(self.rows)
         return -weight * n / hits * self.expected_log_likelihood(v, x, y)
 
     def loss(self, x: Tensor, y: Tensor) -> Tensor:

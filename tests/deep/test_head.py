@@ -60,7 +60,7 @@ def assert_same_naturals(first: TreeHead, second: TreeHead, tolerance: float) ->
 
 
 @pytest.mark.parametrize("learn_kernel", LEARN)
-@pytest.mark.parametrize("node_weights", ["equal", "size"])
+@pytest.mark.parametrize("node_weights", ["balanced", "equal", "size"])
 @pytest.mark.parametrize("capped", [False, True])
 @pytest.mark.parametrize("tree", TREES.values(), ids=TREES)
 def test_loss_and_gradients_are_sums_over_nodes(
@@ -228,7 +228,7 @@ def test_points_stand_in_leaf_order_and_keep_their_order_within_a_class() -> Non
 @pytest.mark.parametrize("tree", TREES.values(), ids=TREES)
 def test_bound_equals_the_plain_one_and_never_falls(tree: ClassTree, learn_kernel: str) -> None:
     """At every node, from an arbitrary q; the weighted bound is −loss − KL."""
-    head = make_head(tree, SparseHead(step=0.9, learn_kernel=learn_kernel))
+    head = make_head(tree, SparseHead(step=0.9, learn_kernel=learn_kernel, node_weights="equal"))
     spread(head)
     walk(head)
     (x, y), bounds = training_rows(tree), []
@@ -367,7 +367,7 @@ def test_natural_statistics_of_mini_batches_are_unbiased_where_they_hit(size: in
         assert_near(torch.stack([each for _, each in found[v]]).mean(0), P, 1e-12)
 
 
-@pytest.mark.parametrize("node_weights", ["equal", "size"])
+@pytest.mark.parametrize("node_weights", ["balanced", "equal", "size"])
 @pytest.mark.parametrize("size", [1, 2, 3])
 def test_gradients_of_mini_batches_are_unbiased_where_they_hit(size: int, node_weights: str) -> None:
     """Over all batches of a size, a node's part is that of all its rows, times the share of batches that hit it.
