@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.distributions import MultivariateNormal, kl_divergence
 
 import slow_twins as slow
-from gptree.maths import as_kernel, gram, gram_diagonal, make_kernel
+from gptree.maths import as_kernel, gram, gram_diagonal, make_kernel, whitened
 from gptree.maths.whitened import Likelihood, Whitened, WhitenedRows, root_inverse, whitened_kl
 
 FLOAT = torch.float64
@@ -359,3 +359,38 @@ def test_single_precision_comes_near_double() -> None:
     found = zip(rows.gradients(q, said.lam, said.slope), rows32.gradients(q32, said32.lam, said32.slope), strict=True)
     for double, single in [(said.value, said32.value), *found]:
         torch.testing.assert_close(single.double(), double, rtol=1e-3, atol=1e-4)
+
+
+# -------------------------------------------------------------------------------------------------- large matrices
+
+
+@pytest.mark.parametrize("order", [1, 2, 5, 40, 63])
+def test_roots_in_halves(order: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    matrix = torch.randn(3, 63, 63, generator=torch.Generator().manual_seed(order), dtype=FLOAT)
+    matrix = matrix @ matrix.mT + torch.eye(63, dtype=FLOAT)
+    monkeypatch.setattr(whitened, "FACTORED_ORDER", order)
+    found, sound = whitened.root_inverse(matrix)
+    torch.testing.assert_close(found, torch.linalg.inv(torch.linalg.cholesky(matrix)), rtol=0.0, atol=1e-11)
+    assert sound.all()
+
+
+@pytest.mark.parametrize("place", [3, 50])
+def test_failures_in_either_half_are_told(place: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    matrix = torch.eye(63, dtype=FLOAT).repeat(2, 1, 1)
+    matrix[1, place, place] = -1.0
+    monkeypatch.setattr(whitened, "FACTORED_ORDER", 20)
+    found, sound = whitened.root_inverse(matrix)
+    assert sound.tolist() == [True, False]
+    assert torch.isfinite(found).all()
+
+
+def test_roots_of_leading_blocks_are_leading_blocks() -> None:
+    """As of a node and its left child, whose points come first."""
+    whole = make_nodes(1, 9, seed=4)
+    part = replace(whole, K_mm=whole.K_mm[:, :5, :5], eta=whole.eta[:, :5], precision=whole.precision[:, :5, :5])
+    jitter = torch.full((), JITTER, dtype=FLOAT)
+    both = [[getattr(node, name) for node in (whole, part)] for name in ("K_mm", "eta", "precision")]
+    apart = Whitened.each(both[0], jitter, both[1], both[2])
+    shared = Whitened.each(both[0], jitter, both[1], both[2], within=[None, 0])
+    for name in ("X", "F", "mean", "sound"):
+        torch.testing.assert_close(getattr(shared[1], name), getattr(apart[1], name), rtol=0.0, atol=1e-12)

@@ -43,9 +43,9 @@ class Checkpoints:
             return
         document, tensors = self._read("last")
         if document["tree"] is not None:
-            points = torch.zeros_like(tensors["layer.points"], device=self._group.device)
-            tree = ClassTree.from_json(document["tree"])
-            state.join(self._task.head_at(tree, points, tensors["layer.point_class"]))
+            own = {name.removeprefix("layer."): value for name, value in tensors.items() if name.startswith("layer.")}
+            head = self._task.head.stored_head(document["tree"], own, self._task.problem)
+            state.join(head.to(self._group.device))
         state.load_model(tensors)
         state.load_momentum(tensors)
         state.total.copy_(tensors["total"])
@@ -68,7 +68,7 @@ class Checkpoints:
             "step": state.step,
             "seconds": time.perf_counter() - state.started,
             "log": state.log,
-            "tree": None if head is None else head.tree.to_json(),
+            "tree": None if head is None else head.structure(),  # which is the tree of the head that has one
             "scaler": None if scaler is None else scaler.state_dict(),
         }
         tensors = {**state.model_tensors(), **state.momentum(), "total": state.total}

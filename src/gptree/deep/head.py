@@ -9,7 +9,7 @@ little beside the factors. The mathematics is that of `gptree.maths.whitened`.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
@@ -20,13 +20,14 @@ from gpytorch.kernels import Kernel
 from torch import Tensor, nn
 from torch.nn.functional import logsigmoid, normalize
 
+from gptree.deep.heads import DeepHead, Problem
 from gptree.deep.sharpness import best_sharpness
-from gptree.inference import PredictAt, class_quota
-from gptree.maths.kernels import gram, gram_diagonal, is_isotropic_rbf, kernel_at, node_kernels
+from gptree.inference import PredictAt, class_inducing, class_quota
+from gptree.maths.kernels import as_kernel, gram, gram_diagonal, is_isotropic_rbf, kernel_at, node_kernels
 from gptree.maths.quadrature import log_sigmoid_expectation
 from gptree.maths.streams import Recorded, concurrently
 from gptree.maths.whitened import Likelihood, Whitened, WhitenedRows, whitened_kl
-from gptree.tree import ClassTree, class_log_probabilities
+from gptree.tree import ClassTree, build_tree, class_log_probabilities, label_hashes
 from gptree.values import Settings, require
 
 #: Nodes are batched with those that have at least this share of their points, and padded; smaller nodes with a smaller
@@ -37,6 +38,8 @@ JITTER = {torch.float32: 1e-4, torch.float64: 1e-6}
 LARGEST_JITTER = 1e-2
 #: Rows that predictions and refits look at together.
 ROWS_AT_ONCE = 4096
+#: Sweeps over all rows before the first joint step.
+FIRST_SWEEPS = 5
 
 
 @dataclass(frozen=True)
@@ -74,8 +77,31 @@ class SparseHead(Settings):
         ):
             require(getattr(self, name) in known, f"{name} must be one of {known}, got {getattr(self, name)!r}.")
 
+    def new_head(self, embeddings: Tensor, problem: Problem) -> TreeHead:
+        """Tree and points from the embeddings of all rows that are learned, and q fitted to them."""
+        features, y = normalize(embeddings, dim=-1).cpu().numpy(), problem.y
+        sums = torch.zeros(len(problem.labels), features.shape[1], dtype=torch.float64)
+        sums.index_add_(0, torch.as_tensor(y), torch.as_tensor(features, dtype=torch.float64))
+        means = sums.numpy() / np.bincount(y)[:, None]
+        tree = build_tree(problem.tree, means, problem.labels, problem.seed)
+        rows = class_inducing(features, y, self.inducing, label_hashes(problem.labels), problem.seed)
+        points = torch.as_tensor(features[rows], device=embeddings.device)
+        head = self._head_at(tree, points, torch.as_tensor(y[rows]), problem)
+        # from q = p the bound would first have the kernel shrink to nothing, and there is no way back from there
+        head.refit(embeddings, torch.as_tensor(y, device=embeddings.device), FIRST_SWEEPS)
+        return head
 
-class TreeHead(nn.Module):
+    def stored_head(self, structure: Any, tensors: Mapping[str, Tensor], problem: Problem) -> TreeHead:
+        tree, points = ClassTree.from_json(structure), torch.zeros_like(tensors["points"])
+        return self._head_at(tree, points, tensors["point_class"], problem)
+
+    def _head_at(self, tree: ClassTree, points: Tensor, point_class: Tensor, problem: Problem) -> TreeHead:
+        counts = torch.as_tensor(np.bincount(problem.y, minlength=len(problem.labels)), device=points.device)
+        kernel = as_kernel(problem.kernel, getattr(torch, self.dtype), points.device)
+        return TreeHead(tree, points, point_class.to(points.device), counts, kernel, self)
+
+
+class TreeHead(DeepHead):
     """Embeddings (B, d) to a loss, or to class log-probabilities. Embeddings and points are scaled to unit length.
 
     tree : over the classes 0 … C − 1.
@@ -297,6 +323,14 @@ class TreeHead(nn.Module):
         """KL(q ‖ p), weighted over the nodes as in the loss: the weighted bound is −loss − kl."""
         return (self.weight * torch.cat([whitened_kl(each) for each in self._whitened(self._grams())])).sum()
 
+    def report(self, loss: Tensor) -> dict[str, Tensor]:
+        kl = self.kl()
+        row = {"expected_log_likelihood": -loss, "kl": kl, "bound": -loss - kl}
+        return row | {"jitter": self.jitter, "skipped": self.skipped}
+
+    def structure(self) -> Any:
+        return self.tree.to_json()
+
     def _everything(
         self, q: Sequence[Whitened], embeddings: Tensor, y: Tensor
     ) -> Iterator[tuple[list[WhitenedRows], Likelihood]]:
@@ -344,7 +378,18 @@ class TreeHead(nn.Module):
 
     def _whitened(self, grams: Sequence[Tensor]) -> list[Whitened]:
         eta, precision = ([self.get_buffer(f"{name}_{i}") for i in range(len(grams))] for name in ("eta", "precision"))
-        return Whitened.each(grams, self.jitter, eta, precision)
+        return Whitened.each(grams, self.jitter, eta, precision, self._within)
+
+    @property
+    def _within(self) -> list[int | None]:
+        """Of each bucket, an earlier one whose K_mm begins with its own: a large node's does with its left child's."""
+        first: dict[int, int] = {}  # by the place where the points of a large node begin; larger nodes come first
+        found: list[int | None] = []
+        for i, bucket in enumerate(self.buckets):
+            one_kernel = self.settings.learn_kernel != "per-node"
+            place = first.setdefault(bucket.span.start, i) if bucket.span is not None and one_kernel else i
+            found.append(place if place < i else None)
+        return found
 
     def _kernel_parts(self, x: Tensor, with_points: bool = True) -> list[Tensor]:
         """Kernel matrices that everything else is cut from: K_mm, K_mn and k_nn of all points, or of every bucket."""

@@ -10,11 +10,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from gptree.deep.head import TreeHead
+from gptree.deep.heads import DeepHead
 from gptree.deep.objectives import ObjectiveLayer
 from gptree.deep.settings import Training
 
-Layer = ObjectiveLayer | TreeHead
+Layer = ObjectiveLayer | DeepHead
 
 
 @dataclass(frozen=True)
@@ -45,10 +45,10 @@ class State:
         self.started = time.perf_counter()
 
     @property
-    def head(self) -> TreeHead | None:
-        return self.layer if isinstance(self.layer, TreeHead) else None
+    def head(self) -> DeepHead | None:
+        return self.layer if isinstance(self.layer, DeepHead) else None
 
-    def join(self, head: TreeHead) -> None:
+    def join(self, head: DeepHead) -> None:
         """The head takes the place of the objective's layer; the momentum of the network goes on."""
         before, self.layer = self.optimiser.state, head
         self.optimiser = make_optimiser(self.training, self.network, head)
@@ -103,7 +103,7 @@ class State:
 
 def make_optimiser(training: Training, network: nn.Module, layer: Layer) -> torch.optim.SGD:
     """Stochastic gradient descent; matrices decay (see `Training`), nothing in a head does."""
-    is_head = isinstance(layer, TreeHead)
+    is_head = isinstance(layer, DeepHead)
     parameters = [*network.parameters(), *([] if is_head else layer.parameters())]
     matrices, vectors = [p for p in parameters if p.dim() > 1], [p for p in parameters if p.dim() <= 1]
     groups = [

@@ -10,19 +10,13 @@ import numpy as np
 import torch
 from gpytorch.kernels import Kernel
 from torch import Tensor
-from torch.nn.functional import normalize
 
-from gptree.deep.head import SparseHead, TreeHead
+from gptree.deep.head import FIRST_SWEEPS as FIRST_SWEEPS
+from gptree.deep.heads import DeepHead, HeadSettings, Problem
 from gptree.deep.rows import split_rows
 from gptree.deep.settings import Training
 from gptree.deep.sources import Batch, Source, require_shape
-from gptree.inference import class_inducing
-from gptree.maths.kernels import as_kernel
-from gptree.tree import ClassTree, build_tree, label_hashes
 from gptree.values import require
-
-#: Sweeps over all rows before the first joint step.
-FIRST_SWEEPS = 5
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,7 +38,7 @@ class Task:
     """Rows of the source that are not trained on."""
     labels: list[Any]
     training: Training
-    head: SparseHead
+    head: HeadSettings[DeepHead]
     kernel: Kernel
     tree: Any
     seed: int
@@ -102,24 +96,13 @@ class Task:
 
     # ------------------------------------------------------------------------------------------------- the head
 
-    def new_head(self, embeddings: Tensor) -> TreeHead:
-        """The head that training starts with, from the embeddings of all rows that are learned."""
-        features, y = normalize(embeddings, dim=-1).cpu().numpy(), self.learned.y
-        sums = torch.zeros(len(self.labels), features.shape[1], dtype=torch.float64)
-        sums.index_add_(0, torch.as_tensor(y), torch.as_tensor(features, dtype=torch.float64))
-        means = sums.numpy() / np.bincount(y)[:, None]
-        tree = build_tree(self.tree, means, self.labels, self.seed)
-        rows = class_inducing(features, y, self.head.inducing, label_hashes(self.labels), self.seed)
-        points = torch.as_tensor(features[rows], device=embeddings.device)
-        head = self.head_at(tree, points, torch.as_tensor(y[rows]))
-        # from q = p the bound would first have the kernel shrink to nothing, and there is no way back from there
-        head.refit(embeddings, torch.as_tensor(y, device=embeddings.device), FIRST_SWEEPS)
-        return head
+    @property
+    def problem(self) -> Problem:
+        return Problem(self.learned.y, self.labels, self.kernel, self.tree, self.seed)
 
-    def head_at(self, tree: ClassTree, points: Tensor, point_class: Tensor) -> TreeHead:
-        counts = torch.as_tensor(np.bincount(self.learned.y, minlength=len(self.labels)), device=points.device)
-        kernel = as_kernel(self.kernel, getattr(torch, self.head.dtype), points.device)
-        return TreeHead(tree, points, point_class.to(points.device), counts, kernel, self.head)
+    def new_head(self, embeddings: Tensor) -> DeepHead:
+        """The head that training starts with, from the embeddings of all rows that are learned."""
+        return self.head.new_head(embeddings, self.problem)
 
 
 def _class_numbers(source: Source, y: np.ndarray, labels: Sequence[Any]) -> np.ndarray:

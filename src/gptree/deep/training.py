@@ -18,7 +18,7 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic
 
 import numpy as np
 import torch
@@ -27,7 +27,8 @@ from torch import Tensor, nn
 
 from gptree.deep.checkpoints import Checkpoints
 from gptree.deep.evaluation import embed, measure
-from gptree.deep.head import LARGEST_JITTER, SparseHead, TreeHead
+from gptree.deep.head import LARGEST_JITTER, SparseHead
+from gptree.deep.heads import DeepHead, H_co, HeadSettings
 from gptree.deep.log import Progress, progress_bar
 from gptree.deep.objectives import ObjectiveLayer
 from gptree.deep.processes import Processes, processes, tuned
@@ -46,11 +47,11 @@ NO_INFORMATION = 1e-4
 
 
 @dataclass(frozen=True, eq=False)
-class Trained:
+class Trained(Generic[H_co]):
     """A trained network, and the layer on it: a head, or the objective's where no head was trained."""
 
     network: nn.Module
-    head: TreeHead | None
+    head: H_co | None
     objective_layer: ObjectiveLayer | None
     log: list[dict[str, Any]]
     """A row an epoch: epoch, stage, loss (mean over the steps), learning_rate (at the last step), seconds (of the
@@ -75,7 +76,7 @@ def train(
     labels: Sequence[Any],
     *,
     training: Training | None = None,
-    head: SparseHead | None = None,
+    head: HeadSettings[H_co] | None = None,
     kernel: str | Kernel | None = None,
     tree: Any = None,
     seed: int = 0,
@@ -83,7 +84,7 @@ def train(
     folder: str | Path | None = None,
     progress: bool = False,
     held_out: tuple[Source, np.ndarray] | None = None,
-) -> Trained:
+) -> Trained[H_co]:
     """Train a copy of the backbone, and a head, on the rows of a source.
 
     y : (n,) class numbers of the rows, places in `labels`.
@@ -134,19 +135,19 @@ def _train(task: Task, state: State, checkpoints: Checkpoints, group: Processes,
             assert batch.seed is not None
             torch.manual_seed(batch.seed + group.index)  # for networks that draw, as dropout does
             state.set_rate(training.rate(epoch + state.step / task.steps))
-            if isinstance(layer, TreeHead):
+            if isinstance(layer, DeepHead):
                 loss = layer.loss(group.gather(network(x)), classes[state.step])
             else:
                 pictures = training.objective.pictures(x, batch.seed)
                 loss = layer.loss(group.gather(network(pictures)), classes[state.step], batch.seed)
             group.step(loss, state.optimiser)
-            if isinstance(layer, TreeHead):
+            if isinstance(layer, DeepHead):
                 layer.update()
             state.total += loss.detach()
             state.step += 1
             bar.step()
             if training.checkpoint_steps and state.step % training.checkpoint_steps == 0 and state.step < task.steps:
-                _numbers(state, checkpoints)  # which are finite, or nothing is saved
+                _numbers(task, state, checkpoints)  # which are finite, or nothing is saved
                 checkpoints.save(state)
         bar.epoch(_end_epoch(task, state, checkpoints, group))
 
@@ -186,37 +187,36 @@ def _end_epoch(task: Task, state: State, checkpoints: Checkpoints, group: Proces
 
 
 def _row(task: Task, state: State, checkpoints: Checkpoints) -> dict[str, Any]:
-    loss, kl, jitter, skipped = _numbers(state, checkpoints)
-    joint = state.head is not None
+    numbers = _numbers(task, state, checkpoints)
     row = {
         "epoch": state.epoch + 1,
-        "stage": "joint" if joint else "pre-training",
-        "loss": loss / task.steps,
+        "stage": "pre-training" if state.head is None else "joint",
+        "loss": numbers.pop("loss"),
         "learning_rate": task.training.rate(state.epoch + (task.steps - 1) / task.steps),
         "seconds": time.perf_counter() - state.started,
+        **numbers,
     }
-    if joint:
-        # the weighted bound is −loss − KL; losses are means over an epoch in which everything moved
-        row |= {"expected_log_likelihood": -row["loss"], "kl": kl, "bound": -row["loss"] - kl}
-        row |= {"jitter": jitter, "skipped": int(skipped) - sum(old.get("skipped", 0) for old in state.log)}
+    if "skipped" in row:
+        row["skipped"] = int(row["skipped"]) - sum(old.get("skipped", 0) for old in state.log)
         _report_skipped(row, state, checkpoints)
+    if "kl" in row:
         _report_prior(row)
     return row
 
 
-def _numbers(state: State, checkpoints: Checkpoints) -> list[float]:
-    """Sum of the epoch's losses, KL, jitter and nodes skipped, of a state that is checked to be finite."""
-    head, none = state.head, state.total.new_zeros(())
-    others = [none] * 3 if head is None else [head.kl(), head.jitter, head.skipped]
-    values = [state.all_finite(), state.total, *others]
-    finite, *numbers = torch.stack([value.double() for value in values]).tolist()
+def _numbers(task: Task, state: State, checkpoints: Checkpoints) -> dict[str, float]:
+    """The mean of the epoch's losses and what the head reports, of a state that is checked to be finite."""
+    loss = state.total / task.steps
+    values = {"loss": loss, **({} if state.head is None else state.head.report(loss))}
+    together = torch.stack([value.double() for value in (state.all_finite(), *values.values())])
+    finite, *numbers = together.tolist()
     if not finite:
         raise FloatingPointError(
             f"epoch {state.epoch + 1}: the loss, or a parameter, is not finite; {checkpoints.last}. Try a lower "
             'learning_rate, a warm-up (schedule=Cosine(warmup=5)), mixed_precision="bf16" or "no" instead of "fp16", '
             "or a smaller natural step of the head (SparseHead(step=…))."
         )
-    return numbers
+    return dict(zip(values, numbers, strict=True))
 
 
 def _report_skipped(row: dict[str, Any], state: State, checkpoints: Checkpoints) -> None:
@@ -257,7 +257,7 @@ def _keep_best(row: dict[str, Any], state: State, checkpoints: Checkpoints) -> N
         checkpoints.save_best(state.best)
 
 
-def _result(task: Task, state: State, group: Processes) -> Trained:
+def _result(task: Task, state: State, group: Processes) -> Trained[Any]:
     if state.best is not None:
         state.load_model(state.best.tensors)
     group.unwrap(state.network)

@@ -30,6 +30,9 @@ from gptree.maths.linalg import triangular_inverse, triangular_sandwich
 from gptree.maths.polya_gamma import log_2cosh_half, pg_mean
 from gptree.maths.streams import concurrently
 
+#: Matrices of a larger order are factorised in halves, by products, in which GPUs excel.
+FACTORED_ORDER = 1024
+
 
 @dataclass(frozen=True)
 class Whitened:
@@ -43,26 +46,38 @@ class Whitened:
     """m = P⁻¹ η (V, M, 1)."""
     jitter: Tensor
     """One number: the diagonal of K_mm is taken 1 + jitter times."""
+    sound_root: Tensor
+    """(V,) whether K_mm was factorised."""
     sound: Tensor
-    """(V,) whether both factorisations went through; the factors of other nodes are the identity."""
+    """(V,) whether P was, too; the factors of other nodes are the identity."""
 
     @classmethod
     def each(
-        cls, K_mm: Sequence[Tensor], jitter: Tensor, eta: Sequence[Tensor], precision: Sequence[Tensor]
+        cls,
+        K_mm: Sequence[Tensor],
+        jitter: Tensor,
+        eta: Sequence[Tensor],
+        precision: Sequence[Tensor],
+        within: Sequence[int | None] | None = None,
     ) -> list[Whitened]:
         """For batches of nodes: K_mm (V, M, M), the jitter relative to its diagonal, η (V, M) and P (V, M, M).
 
+        Where `within` names an earlier batch, K_mm is the leading block of that one's, and so are their roots.
         Nothing here waits for a result, so that a GPU never stands still: failure is told by `sound`.
         """
-        jittered = [K.clone() for K in K_mm]
-        for K in jittered:
+        within = [None] * len(K_mm) if within is None else within
+        own = [K.clone() for K, other in zip(K_mm, within, strict=True) if other is None]
+        for K in own:
             K.diagonal(dim1=-2, dim2=-1).mul_(1.0 + jitter)
-        pairs = [matrix for pair in zip(jittered, precision, strict=True) for matrix in pair]
-        found = concurrently([partial(root_inverse, matrix) for matrix in pairs], jitter.device)
-        return [
-            cls(X, F, F.mT @ (F @ e.unsqueeze(-1)), jitter, sound & sound_P)
-            for (X, sound), (F, sound_P), e in zip(found[::2], found[1::2], eta, strict=True)
-        ]
+        found = concurrently([partial(root_inverse, matrix) for matrix in (*own, *precision)], jitter.device)
+        roots, factors = iter(found[: len(own)]), found[len(own) :]
+        made: list[Whitened] = []
+        for e, (F, sound_P), other in zip(eta, factors, within, strict=True):
+            X, sound = next(roots) if other is None else (made[other].X, made[other].sound_root)
+            size = e.shape[-1]
+            mean = F.mT @ (F @ e.unsqueeze(-1))
+            made.append(cls(X[:, :size, :size], F, mean, jitter, sound, sound & sound_P))
+        return made
 
     def rows(self, K_mn: Tensor, k_nn: Tensor) -> WhitenedRows:
         """Rows with k_mi as columns of K_mn (V, M, N) and k_ii (V, N)."""
@@ -74,6 +89,16 @@ class Whitened:
 
 def root_inverse(matrix: Tensor) -> tuple[Tensor, Tensor]:
     """L⁻¹ with L Lᵀ = matrix (V, M, M), or the identity, and whether it was found (V,)."""
+    n = matrix.shape[-1]
+    if n > FACTORED_ORDER:
+        # K = [[K₁₁, ·], [K₂₁, K₂₂]]: L₂₁ = K₂₁ X₁₁ᵀ, and L₂₂ is the root of K₂₂ − L₂₁ L₂₁ᵀ
+        a, b = slice(0, n // 2), slice(n // 2, n)
+        X = torch.zeros_like(matrix)
+        X[:, a, a], first = root_inverse(matrix[:, a, a])
+        below = matrix[:, b, a] @ X[:, a, a].mT
+        X[:, b, b], second = root_inverse(matrix[:, b, b] - below @ below.mT)
+        X[:, b, a] = -(X[:, b, b] @ (below @ X[:, a, a]))
+        return X, first & second
     root, info = torch.linalg.cholesky_ex(matrix)
     sound = (info == 0) & root.diagonal(dim1=-2, dim2=-1).sum(-1).isfinite()
     root.masked_fill_(~sound[:, None, None], 0.0).diagonal(dim1=-2, dim2=-1).add_((~sound[:, None]).to(root))
