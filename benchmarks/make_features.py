@@ -11,7 +11,7 @@ spectrum in one basis common to all classes, plus a little white noise.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -43,11 +43,7 @@ def make(
     seed: int = 0,
 ) -> Features:
     """Features of so many classes. Class k does not depend on their number: its stream is (seed, kind, k)."""
-    tag, noise = TAG[kind], NOISE[kind] if noise is None else noise
-    common = np.random.default_rng([seed, tag, COMMON])
-    points = _flat(d, noise) if kind == "flat" else _structured(d, noise, common)
-    streams = (np.random.default_rng([seed, tag, k]) for k in range(classes))
-    x = np.stack([_unit(points(rng, n_train + n_test)).astype(np.float32) for rng in streams])
+    x = np.stack(list(class_by_class(classes, n_train + n_test, kind, d, noise, seed)))
     y = np.arange(classes, dtype=np.int64)
     return Features(
         x[:, :n_train].reshape(-1, d),
@@ -55,6 +51,17 @@ def make(
         x[:, n_train:].reshape(-1, d),
         np.repeat(y, n_test),
     )
+
+
+def class_by_class(
+    classes: int, count: int, kind: Kind = "flat", d: int = 2048, noise: float | None = None, seed: int = 0
+) -> Iterator[np.ndarray]:
+    """`count` unit rows (float32) of one class after the other, for data that should not be in memory twice."""
+    tag, noise = TAG[kind], NOISE[kind] if noise is None else noise
+    common = np.random.default_rng([seed, tag, COMMON])
+    points = _flat(d, noise) if kind == "flat" else _structured(d, noise, common)
+    for k in range(classes):
+        yield _unit(points(np.random.default_rng([seed, tag, k]), count)).astype(np.float32)
 
 
 Points = Callable[[np.random.Generator, int], np.ndarray]

@@ -7,7 +7,18 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from benchmarks import fscil_features, fscil_speed, gibbs_speed, heads, labelling, novelty, open_set
+from benchmarks import (
+    fscil_features,
+    fscil_speed,
+    gibbs_speed,
+    heads,
+    labelling,
+    million_rows,
+    novelty,
+    open_set,
+    sparse_cap,
+    sparse_forms,
+)
 from benchmarks.rows import Row, Rows
 from benchmarks.tables import Summary
 from gptree.protocols import plot_curves, summary
@@ -119,6 +130,10 @@ def main() -> None:
             "open_set": open_set.table(list(Rows(open_set.RESULTS))),
             "labelling": labelling.table(list(Rows(labelling.RESULTS))),
             "fscil_speed": fscil_speed.table(Rows(fscil_speed.RESULTS)),
+            "million_rows": million_rows.table(Rows(million_rows.RESULTS)),
+            "sparse_cap": sparse_cap.table(list(Rows(sparse_cap.RESULTS))),
+            "sparse_forms": sparse_forms.rounding_table(Rows(sparse_forms.RESULTS)),
+            "sparse_forms_step": sparse_forms.step_table(Rows(sparse_forms.RESULTS)),
             **{f"fscil_{data}": fscil_features.table(arriving, data) for data in fscil_features.PROTOCOLS},
         },
     )

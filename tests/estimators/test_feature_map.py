@@ -1,10 +1,14 @@
 """The feature maps against plain loops."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 from sklearn.utils.estimator_checks import check_estimator
 
 from gptree import SphereMap, UnitLength
+from gptree.estimators import feature_map
+from gptree.estimators.feature_map import all_finite, row_chunks
 
 RNG = np.random.default_rng(1)
 
@@ -35,6 +39,46 @@ def test_unit_length_keeps_zero_rows_and_survives_extremes():
 def test_float32_stays_float32():
     rows = RNG.random((5, 3), dtype=np.float32)
     assert SphereMap().fit(rows).transform(rows).dtype == np.float32
+
+
+# --------------------------------------------------------------------------------------------------- large matrices
+
+
+@pytest.mark.parametrize("numbers", [1, 15, 10**6])
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("shift", [0.0, 0.5], ids=["non-negative", "signed"])
+def test_pieces_change_nothing(monkeypatch: pytest.MonkeyPatch, numbers: int, order, shift: float) -> None:
+    train = np.asarray(RNG.random((20, 5)) - shift, order=order)
+    monkeypatch.setattr(feature_map, "CHUNK_NUMBERS", numbers)
+    assert sum(1 for _ in row_chunks(train)) == {1: 20, 15: 7, 10**6: 1}[numbers]
+    np.testing.assert_allclose(SphereMap().fit(train).transform(train), slow_sphere(train, train), atol=1e-12)
+    assert all_finite(train)
+    train[-1, 2] = np.nan
+    assert not all_finite(train)
+
+
+@pytest.mark.parametrize("transformer", [SphereMap(), UnitLength()])
+def test_memory_is_that_of_the_result(transformer) -> None:
+    rows = RNG.random((120_000, 64), dtype=np.float32)
+    tracemalloc.start()
+    try:
+        transformer.fit(rows)
+        assert tracemalloc.get_traced_memory()[1] < rows.nbytes
+        tracemalloc.reset_peak()
+        out = transformer.transform(rows)
+        assert tracemalloc.get_traced_memory()[1] < 2 * out.nbytes
+    finally:
+        tracemalloc.stop()
+
+
+def test_pieces_keep_the_digits_of_a_float32_mean(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(feature_map, "CHUNK_NUMBERS", 2**14)
+    rows = RNG.random((2**17, 16), dtype=np.float32)
+    sphere = SphereMap().fit(rows)
+    mapped = sphere._first(rows)
+    exact = mapped.mean(0, dtype=np.float64)
+    np.testing.assert_allclose(sphere.mean_, exact, rtol=1e-6)
+    assert np.abs(mapped.mean(0) / exact - 1).max() > 3e-6  # what one sum over all rows gives
 
 
 @pytest.mark.parametrize("transformer", [SphereMap(), UnitLength()])

@@ -10,7 +10,7 @@ import pytest
 import torch
 from distributed import Client, LocalCluster
 from gpytorch.kernels import Kernel
-from node_cases import BUDGET, assert_same_fits, features, kernel, problems
+from node_cases import BUDGET, assert_same_fits, features, kernel, plain, problems
 from torch import Tensor
 
 import gptree.inference.fit
@@ -186,12 +186,8 @@ def test_a_kernel_with_nothing_to_learn_comes_back_as_it_is() -> None:
     assert all(torch.equal(value, values(given)[name]) for name, value in values(learned).items())
 
 
-@pytest.mark.parametrize("name", ["rbf", "linear"])
-@pytest.mark.parametrize("per_node", [False, True])
-def test_the_gradient_is_that_of_the_converged_bound(
-    name: str, per_node: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Where q has converged, the gradient at fixed q(ω) is the gradient of the best bound; by central differences."""
+def record_gradients(monkeypatch: pytest.MonkeyPatch) -> list[list[Tensor]]:
+    """What Adam would step along, round by round; it takes no step."""
     seen: list[list[Tensor]] = []
 
     class Recorder(torch.optim.Adam):
@@ -200,10 +196,23 @@ def test_the_gradient_is_that_of_the_converged_bound(
             seen.append([p.grad.clone() for group in self.param_groups for p in group["params"]])
 
     monkeypatch.setattr(gptree.inference.fit.torch.optim, "Adam", Recorder)
+    return seen
+
+
+@pytest.mark.parametrize("name", ["rbf", "linear"])
+@pytest.mark.parametrize("per_node", [False, True])
+@pytest.mark.parametrize("node_weights", ["equal", "size"])
+def test_the_gradient_is_that_of_the_converged_bound(
+    name: str, per_node: bool, node_weights, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where q has converged, the gradient at fixed q(ω) is the gradient of the best bound; by central differences."""
+    seen = record_gradients(monkeypatch)
     of = FEW if name == "rbf" else problems([7, 3])
     start = kernel(name)
-    learn_kernel(of, start, features(), LearnKernel(steps=100, rate=1.0, per_node=per_node), BUDGET)
+    learn = LearnKernel(steps=100, rate=1.0, per_node=per_node, node_weights=node_weights)
+    learn_kernel(of, start, features(), learn, BUDGET)
 
+    rows = torch.tensor([sum(plain(p).b.tolist()) for p in of], dtype=torch.float64)  # one of weight ½ is half a row
     k = node_kernels(start, len(of)) if per_node else copy.deepcopy(start)
     for p, gradient in zip([p for p in k.parameters() if p.requires_grad], seen[-1], strict=True):
         sides = []
@@ -213,8 +222,27 @@ def test_the_gradient_is_that_of_the_converged_bound(
                 sides.append(bounds(of, k))
                 p -= h
         slope = (sides[0] - sides[1]) / 2e-5
+        slope = slope / rows if node_weights == "size" else slope
         expected = slope if per_node else slope.sum()
         torch.testing.assert_close(gradient.reshape(expected.shape), expected, rtol=1e-4, atol=1e-6)
+
+
+def test_nodes_of_equal_weight_count_by_their_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows without likelihood weights: "size" is the loop over nodes of gradient over number of rows."""
+    of, seen = problems([7, 3, 12], extras=False), record_gradients(monkeypatch)
+    learn = LearnKernel(steps=1, node_weights="size")
+    learn_kernel(of, kernel(), features(), learn, BUDGET)
+    for p in of:
+        learn_kernel([p], kernel(), features(), LearnKernel(steps=1), BUDGET)
+    together, *alone = seen
+    for i, gradient in enumerate(together):
+        expected = sum(each[i] / len(p.rows) for each, p in zip(alone, of, strict=True))
+        torch.testing.assert_close(gradient, expected, rtol=1e-10, atol=1e-12)
+
+
+def test_node_weights_have_two_names() -> None:
+    with pytest.raises(ValueError, match="node_weights"):
+        LearnKernel(node_weights="rows")  # pyright: ignore[reportArgumentType]
 
 
 def test_learning_goes_on_where_inducing_points_need_jitter() -> None:

@@ -85,28 +85,30 @@ def test_padded_points_are_independent_of_all_others() -> None:
 
 def test_the_form_of_the_conditional() -> None:
     X = features(d=6)
-    dense, root = Grams(kernel(), X, 0).space(make_batch((9, 8)))
+    dense, root, jitter = Grams(kernel(), X, 0).space(make_batch((9, 8)))
     assert isinstance(dense, FunctionSpace)
     assert dense.features is None
     assert root is None
+    assert jitter.tolist() == [0.0, 0.0]
 
     linear = Grams(kernel("linear"), X, 0)
-    tall, root = linear.space(make_batch((11, 10)))
+    tall, root, _ = linear.space(make_batch((11, 10)))
     assert isinstance(tall, WeightSpace)
     assert tall.order == 6
     assert root is None
-    wide, _ = linear.space(make_batch((9, 8)))  # not yet: the break-even point is near 1.5 d
+    wide, *_ = linear.space(make_batch((9, 8)))  # not yet: the break-even point is near 1.5 d
     assert isinstance(wide, FunctionSpace)
     assert wide.features is not None
     torch.testing.assert_close(wide.features[0] @ wide.features[0].T, wide.K[0])
 
     batch = make_batch((9, 8), inducing=4)
-    sparse, root = Grams(kernel(), X, 0).space(batch)
+    sparse, root, jitter = Grams(kernel(), X, 0).space(batch)
     assert isinstance(sparse, WeightSpace)
     assert root is not None
     assert batch.inducing is not None
     for v in range(2):
         torch.testing.assert_close(root[v] @ root[v].T, gram(kernel(), X[batch.inducing[v]]))
+    assert jitter.tolist() == [0.0, 0.0]
 
 
 def test_restriction_and_cross_values() -> None:

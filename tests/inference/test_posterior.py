@@ -113,7 +113,7 @@ def test_factors_of_some_draws(kind: type) -> None:
 @torch.no_grad()
 def test_chunks_of_draws_change_nothing(kind: type) -> None:
     posterior, grams, batch = fit(kind)
-    space, root = grams.space(batch)
+    space, root, _ = grams.space(batch)
     assert not isinstance(posterior, SparsePosterior)
     for work in (1, 300, BUDGET):
         again = make_posterior(batch, space, root, posterior.omega, work)
@@ -125,7 +125,7 @@ def test_chunks_of_draws_change_nothing(kind: type) -> None:
 
 
 def test_draw_chunks_cover_the_draws_within_their_budget() -> None:
-    space, _ = Grams(kernel(), features(), 0).space(fit(DensePosterior)[2])
+    space, *_ = Grams(kernel(), features(), 0).space(fit(DensePosterior)[2])
     for work in (1, 3 * 3 * 25, 5 * 3 * 3 * 25, 10**9):
         chunks = draw_chunks(space, 12, work)
         assert [i for chunk in chunks for i in range(12)[chunk]] == list(range(12))

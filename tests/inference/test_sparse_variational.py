@@ -19,6 +19,7 @@ from gptree.inference.grams import Grams
 from gptree.inference.problems import size_class
 from gptree.inference.sparse_variational import Natural, WhitenedRows
 from gptree.maths import gram
+from gptree.maths.linalg import JITTER
 from gptree.tree import label_hashes
 
 FULL = SparseVariational(sweeps=300, tolerance=0.0)
@@ -137,6 +138,28 @@ def test_gradient_of_the_bound_is_zero_at_the_fixed_point(inference: SparseVaria
         assert max(g.abs().max() for g in torch.autograd.grad(moved, at)) > 3e-2  # the test can fail
 
 
+@pytest.mark.parametrize(
+    "inference",
+    [CoordinateAscent(), SparseVariational(), SparseVariational(batch_size=10)],
+    ids=["ascent", "full", "mini"],
+)
+def test_jitter_is_reported(inference: CoordinateAscent) -> None:
+    """Three dimensions and a linear kernel: eight inducing points need jitter, two do not, dense nodes neither."""
+    of = [*sparse_problems(inducing=8), *sparse_problems((12, 9), inducing=2), *problems((7,))]
+    jitter = fit(of, inference, name="linear").diagnostics.jitter
+    assert jitter is not None
+    for p, found in zip(of, jitter.tolist(), strict=True):
+        if p.inducing is None or len(p.inducing) == 2:
+            assert found == 0.0
+            continue
+        with torch.no_grad():
+            K_mm = gram(kernel("linear"), features()[p.inducing])
+        assert found > 0.0
+        tried = [relative * float(K_mm.diagonal().mean()) for relative in JITTER[torch.float64]]
+        assert min(abs(found - each) for each in tried) < 1e-12 * found
+        torch.linalg.cholesky(K_mm + found * torch.eye(8, dtype=torch.float64))
+
+
 # ---------------------------------------------------------------------------------------------------- mini-batches
 
 
@@ -228,6 +251,8 @@ def test_learning_sees_a_mini_batch_of_large_nodes() -> None:
         assert of[0].weight is not None
         assert (bool(left), float(mean)) == (bool(of[0].left[at]), float(of[0].mean[at]))
         assert float(weight) == 4 * float(of[0].weight[at])
+    plain_rows = SparseVariational(batch_size=10).thinned(sparse_problems((40,), extras=False))[0]
+    assert float(plain(plain_rows).b.sum()) == 40.0  # a node's size stays that of all its rows
     learned = fit(of, SparseVariational(batch_size=10, learn=LearnKernel(steps=3))).grams.kernel
     assert not torch.equal(learned.state_dict()["raw_outputscale"], kernel().state_dict()["raw_outputscale"])
 
@@ -318,7 +343,8 @@ def test_stored_and_read_back_to_the_bit(tmp_path, prior_mean: str | None, predi
     assert again.inference == inference
     np.testing.assert_array_equal(again.predict_log_proba(X_NEW), model.predict_log_proba(X_NEW))
     np.testing.assert_array_equal(again.novelty_score(X_NEW), model.novelty_score(X_NEW))
-    np.testing.assert_array_equal(again.diagnostics_["bound"], model.diagnostics_["bound"])
+    for name in ("bound", "jitter"):
+        np.testing.assert_array_equal(again.diagnostics_[name], model.diagnostics_[name])
 
 
 def test_parameters_are_those_of_scikit_learn() -> None:

@@ -20,7 +20,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
 from gptree.estimators.explanation import Explaining
-from gptree.estimators.feature_map import SphereMap, UnitLength, make_feature_map
+from gptree.estimators.feature_map import SphereMap, UnitLength, all_finite, make_feature_map
 from gptree.estimators.growing import Growing, to_numpy
 from gptree.estimators.open_set import OpenSet
 from gptree.estimators.prior_mean import as_expert
@@ -310,8 +310,8 @@ class _TreeClassifier(Growing, OpenSet, Explaining, ClassifierMixin, BaseEstimat
 
     @property
     def diagnostics_(self) -> dict[str, np.ndarray]:
-        """How inference went at each node: sweeps, bound, change, converged and r_hat where they apply, and the kind of
-        posterior."""
+        """How inference went at each node: sweeps, bound, change, converged, jitter and r_hat where they apply, and the
+        kind of posterior."""
         check_is_fitted(self)
         found = vars(self.model_.diagnostics)
         out = {name: value.numpy() for name, value in found.items() if value is not None and name != "nodes"}
@@ -340,7 +340,7 @@ class _TreeClassifier(Growing, OpenSet, Explaining, ClassifierMixin, BaseEstimat
     def _features(self, X: np.ndarray) -> Tensor:
         """Mapped features as a tensor; rows that the map cannot place are an error."""
         mapped = X if self.feature_map_ is None else np.asarray(self.feature_map_.transform(X))
-        if not np.isfinite(mapped).all():
+        if not all_finite(mapped):
             raise ValueError("the feature map gives values that are not finite; scale the features or change the map.")
         return self._tensor(mapped)
 

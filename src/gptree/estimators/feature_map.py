@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,19 @@ from sklearn.base import BaseEstimator, TransformerMixin, clone
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from gptree.tree import unit_length
+
+#: Large matrices are worked on in pieces of about so many numbers, so that nothing but the result is of their size.
+CHUNK_NUMBERS = 2**21
+
+
+def row_chunks(X: np.ndarray) -> Iterator[slice]:
+    """Slices over the rows of X (n, …), one after the other."""
+    step = max(1, CHUNK_NUMBERS * len(X) // max(1, X.size))
+    return (slice(start, start + step) for start in range(0, len(X), step))
+
+
+def all_finite(X: np.ndarray) -> bool:
+    return all(bool(np.isfinite(X[some]).all()) for some in row_chunks(X))
 
 
 class _FloatTransformer(TransformerMixin, BaseEstimator, ABC):
@@ -24,13 +38,18 @@ class _FloatTransformer(TransformerMixin, BaseEstimator, ABC):
 
     def transform(self, X: Any) -> np.ndarray:
         check_is_fitted(self)
-        return self._map(self._validated(X, reset=False))
+        X = self._validated(X, reset=False)
+        out = np.empty(X.shape, dtype=X.dtype)
+        for some in row_chunks(X):
+            out[some] = self._map(X[some])
+        return out
 
     def _learn(self, X: np.ndarray) -> None:
         """What is learned from the training features: nothing, unless a map says otherwise."""
 
     @abstractmethod
-    def _map(self, X: np.ndarray) -> np.ndarray: ...
+    def _map(self, X: np.ndarray) -> np.ndarray:
+        """Some rows, each for itself."""
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "n_features_in_")
@@ -56,8 +75,11 @@ class SphereMap(_FloatTransformer):
     """
 
     def _learn(self, X: np.ndarray) -> None:
-        self.non_negative_ = bool((X >= 0).all())
-        self.mean_ = self._first(X).mean(0)
+        self.non_negative_ = all(bool((X[some] >= 0).all()) for some in row_chunks(X))
+        total = np.zeros(X.shape[1])  # in float64: a float32 sum over a million rows loses several digits
+        for some in row_chunks(X):
+            total += self._first(X[some]).sum(0)
+        self.mean_ = (total / len(X)).astype(X.dtype)
 
     def _first(self, X: np.ndarray) -> np.ndarray:
         if self.non_negative_:

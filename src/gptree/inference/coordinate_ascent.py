@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -21,16 +22,23 @@ class LearnKernel(Settings):
     """Learn the kernel's hyper-parameters by gradient on the summed node bounds.
 
     Each of `steps` rounds takes one sweep of coordinate ascent and one step of Adam at learning rate `rate`; with
-    `per_node` every node has its own set of hyper-parameters, otherwise one set is shared by all nodes.
+    `per_node` every node has its own set of hyper-parameters, otherwise one set is shared by all nodes. Then
+    `node_weights` says what a node counts in the sum: with "equal" its whole bound, so that nodes near the root, which
+    have the most rows, decide; with "size", as in the paper, its bound a row.
     """
 
     steps: int = 50
     rate: float = 0.1
     per_node: bool = False
+    node_weights: Literal["equal", "size"] = "equal"
 
     def __post_init__(self) -> None:
         require(self.steps >= 1, f"LearnKernel needs at least one step, got steps={self.steps}.")
         require(self.rate > 0, f"the learning rate must be positive, got rate={self.rate}.")
+        require(
+            self.node_weights in ("equal", "size"),
+            f'node_weights must be "equal" or "size" (each bound divided by its rows), got {self.node_weights!r}.',
+        )
 
 
 @dataclass(frozen=True)
@@ -57,7 +65,7 @@ class CoordinateAscent(Settings):
 
     def fit(self, batch: NodeBatch, grams: Grams, work: int) -> tuple[NodePosterior, Diagnostics]:
         """Posterior of a batch, and diagnostics."""
-        space, root = grams.space(batch)
+        space, root, jitter = grams.space(batch)
         c, mean = initial_state(batch)
         real = batch.b > 0
         change = torch.full((len(batch),), torch.inf, dtype=c.dtype, device=c.device)
@@ -75,10 +83,10 @@ class CoordinateAscent(Settings):
         L = space.factor(omega)
         posterior = make_posterior(batch, space, root, omega, work, L)
         bound = collapsed_bound(space, c, omega, batch.kappa, batch.b, batch.mu, L)[0]
-        return (
-            posterior,
-            Diagnostics(batch.nodes, taken, bound=bound, change=change, converged=self._settled(change)),
+        found = Diagnostics(
+            batch.nodes, taken, bound=bound, change=change, converged=self._settled(change), jitter=jitter
         )
+        return posterior, found
 
     def _settled(self, change: Tensor) -> Tensor | None:
         return change <= self.tolerance if self.tolerance > 0 else None

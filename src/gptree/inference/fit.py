@@ -132,7 +132,7 @@ def _merge(parts: Sequence[Diagnostics]) -> Diagnostics:
 
 
 def learn_kernel(problems: Sequence[NodeProblem], kernel: Kernel, X: Tensor, learn: LearnKernel, work: int) -> Kernel:
-    """Hyper-parameters by gradient ascent on the summed node bounds; returns a new kernel.
+    """Hyper-parameters by gradient ascent on the (weighted) sum of the node bounds; returns a new kernel.
 
     At fixed q(ω) the bound depends on the kernel through log p(y | E ω) alone (`collapsed_bound`), so every round
     updates q(ω) by one sweep and then follows the gradient of that.
@@ -152,8 +152,10 @@ def learn_kernel(problems: Sequence[NodeProblem], kernel: Kernel, X: Tensor, lea
             with torch.no_grad():
                 states[i], _ = sweep(grams.space(batch)[0], batch, pg_mean(states[i], batch.b))
             omega = pg_mean(states[i], batch.b)
-            space, _ = grams.space(batch)
-            objective = log_augmented_marginal(space, omega, batch.kappa, batch.b, batch.mu).sum()
-            objective.backward(retain_graph=grams.features is not None)
+            space, *_ = grams.space(batch)
+            bounds = log_augmented_marginal(space, omega, batch.kappa, batch.b, batch.mu)
+            # a row of weight b counts as b rows: those of a mini-batch then stand for all rows of their node
+            sizes = batch.b.sum(-1) if learn.node_weights == "size" else 1.0
+            (bounds / sizes).sum().backward(retain_graph=grams.features is not None)
         optimiser.step()
     return kernel.eval()

@@ -28,6 +28,8 @@ class Diagnostics:
     converged: Tensor | None = None
     r_hat: Tensor | None = None
     """Largest split R̂ of the latent values at the training points; near 1 when the chains agree."""
+    jitter: Tensor | None = None
+    """What was added to the diagonal of K_mm so that it factorises; 0 at nodes without inducing points."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +57,7 @@ class Gibbs(Settings):
         """Posterior of a batch, and diagnostics. `work` bounds the numbers held in one go."""
         if batch.inducing is not None:
             raise ValueError("Gibbs sampling has no form with inducing points: use Representatives for large nodes.")
-        space, _ = grams.space(batch)
+        space, *_ = grams.space(batch)
         random = generators(batch.seeds, batch.rows.device)
         start = space.prior_draw(_normals(batch, self.chains, space.noise_widths[0], random))
         omega = _sample_omega(batch, batch.mu + start, random)

@@ -85,19 +85,19 @@ class Grams:
         """
         return self.features is not None and size > 1.5 * self.features.shape[-1]
 
-    def space(self, batch: NodeBatch) -> tuple[Space, Tensor | None]:
-        """The conditional's form for a batch, and the factor of K_mm where it has inducing points."""
+    def space(self, batch: NodeBatch) -> tuple[Space, Tensor | None, Tensor]:
+        """The conditional's form for a batch; the factor of K_mm where it has inducing points, and its jitter (V,)."""
         if batch.inducing is not None:
-            space, L, _ = WeightSpace.from_inducing(
+            return WeightSpace.from_inducing(
                 self.block(batch.nodes, batch.inducing, batch.inducing),
                 self.block(batch.nodes, batch.inducing, batch.rows),
                 self.diagonal(batch.nodes, batch.rows),
             )
-            return space, L
+        none = torch.zeros(len(batch), dtype=self.X.dtype, device=self.X.device)
         if self.uses_weight_space(batch.rows.shape[1]):
             assert self.features is not None
-            return WeightSpace(finite(self.features[batch.rows])), None
-        return FunctionSpace(self.node_grams(batch), self._node_features(batch)), None
+            return WeightSpace(finite(self.features[batch.rows])), None, none
+        return FunctionSpace(self.node_grams(batch), self._node_features(batch)), None, none
 
     def node_grams(self, batch: NodeBatch) -> Tensor:
         """K (V, N, N) with the identity on padded points: independent of all others, so K still has a root."""

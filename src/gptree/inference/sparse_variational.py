@@ -82,8 +82,7 @@ class SparseVariational(CoordinateAscent):
 
     def _fit_full(self, batch: NodeBatch, rows: WhitenedRows) -> tuple[SparsePosterior, Diagnostics]:
         """All rows in every step. The last sums, at the c of the last q, are the step that ends it."""
-        everything = torch.arange(batch.rows.shape[1], device=batch.rows.device)
-        q, (sums, mean) = rows.prior(), rows.sums(everything, None)
+        q, (sums, mean) = rows.prior(), rows.sums(None, None)
         change = torch.full_like(sums.constant, torch.inf)
         taken = torch.zeros_like(batch.nodes)
         for _ in range(self.sweeps):
@@ -91,7 +90,7 @@ class SparseVariational(CoordinateAscent):
             if not bool(moving.any()):
                 break
             q = q.step(sums.best(1.0), self.step * moving.to(change))
-            sums, new_mean = rows.sums(everything, q)
+            sums, new_mean = rows.sums(None, q)
             change = torch.where(moving, _largest(batch, new_mean - mean), change)
             mean = new_mean
             taken += moving
@@ -111,7 +110,7 @@ class SparseVariational(CoordinateAscent):
             sums, _ = rows.sums(some, q if t > 0 else None)
             rate = self.step * (1.0 - t / len(batches))
             q = q.step(sums.best(n / len(some)), q.eta.new_full((1,), rate))
-        sums, _ = rows.sums(torch.arange(n, device=device), q)
+        sums, _ = rows.sums(None, q)
         # E[u] = L E[w] at the inducing points, before and after the last step
         moved = rows.root @ (sums.best(1.0).mean - q.mean).unsqueeze(-1)
         change, taken = moved.squeeze(-1).abs().amax(-1), torch.full_like(node.nodes, epochs)
@@ -125,7 +124,14 @@ class SparseVariational(CoordinateAscent):
         # mean⋆ = k⋆ᵀ L⁻ᵀ t, t = E[w]
         weights = torch.linalg.solve_triangular(rows.root.mT, q.mean.unsqueeze(-1), upper=True).squeeze(-1)
         posterior = SparsePosterior(batch.nodes, batch.inducing, q.precision, weights.unsqueeze(0))
-        found = Diagnostics(batch.nodes, taken, bound=sums.bound(), change=change, converged=self._settled(change))
+        found = Diagnostics(
+            batch.nodes,
+            taken,
+            bound=sums.bound(),
+            change=change,
+            converged=self._settled(change),
+            jitter=rows.jitter,
+        )
         return posterior, found
 
     def thinned(self, problems: Sequence[NodeProblem]) -> list[NodeProblem]:
@@ -198,7 +204,7 @@ class WhitenedRows:
     def __init__(self, batch: NodeBatch, grams: Grams, work: int) -> None:
         assert batch.inducing is not None
         self.batch, self.grams, self.inducing = batch, grams, batch.inducing
-        self.root, _ = covariance_root(grams.block(batch.nodes, batch.inducing, batch.inducing))
+        self.root, self.jitter = covariance_root(grams.block(batch.nodes, batch.inducing, batch.inducing))
         nodes, points = batch.inducing.shape
         # at work: gathered features, kernel values, a, λ a, L⁻¹ a
         self.rows_at_once = max(1, work // (nodes * (4 * points + 3 * grams.X.shape[1])))
@@ -208,10 +214,13 @@ class WhitenedRows:
         identity = torch.eye(self.root.shape[-1]).to(self.root)
         return Natural(torch.zeros_like(self.root[..., 0]), identity.expand_as(self.root))
 
-    def sums(self, columns: Tensor, q: Natural | None) -> tuple[Sums, Tensor]:
-        """Sums over some columns of the batch at the c of q, and E[f] there, (V, columns); None is the start."""
+    def sums(self, columns: Tensor | None, q: Natural | None) -> tuple[Sums, Tensor]:
+        """Sums over some or all columns of the batch at the c of q, and E[f] there, (V, columns).
+
+        Without columns these are all, and without q it is the start.
+        """
         given = None if q is None else (cholesky(q.precision), q.mean.unsqueeze(0))
-        first, *others = columns.split(self.rows_at_once)
+        first, *others = self._chunks(columns)
         total, mean = self._part(first, given)
         means = [mean]
         for chunk in others:
@@ -220,7 +229,13 @@ class WhitenedRows:
             means.append(mean)
         return total, torch.cat(means, -1)
 
-    def _part(self, columns: Tensor, given: tuple[Tensor, Tensor] | None) -> tuple[Sums, Tensor]:
+    def _chunks(self, columns: Tensor | None) -> Sequence[Tensor | slice]:
+        """Columns so many at a time as there is room for; slices need no copies."""
+        if columns is not None:
+            return columns.split(self.rows_at_once)
+        return [slice(i, i + self.rows_at_once) for i in range(0, self.batch.rows.shape[1], self.rows_at_once)]
+
+    def _part(self, columns: Tensor | slice, given: tuple[Tensor, Tensor] | None) -> tuple[Sums, Tensor]:
         A, residual = self._make(columns) if self._kept is None else [kept[:, columns] for kept in self._kept]
         space, batch = WeightSpace(A, residual), _columns(self.batch, columns)
         if given is None:
@@ -238,10 +253,10 @@ class WhitenedRows:
         return Sums(eta, precision, (constant - pg_kl(c, batch.b))[0].sum(-1)), mean[0]
 
     def _all(self) -> tuple[Tensor, Tensor]:
-        parts = [self._make(some) for some in torch.arange(self.batch.rows.shape[1]).split(self.rows_at_once)]
+        parts = [self._make(some) for some in self._chunks(None)]
         return torch.cat([A for A, _ in parts], 1), torch.cat([residual for _, residual in parts], 1)
 
-    def _make(self, columns: Tensor) -> tuple[Tensor, Tensor]:
+    def _make(self, columns: Tensor | slice) -> tuple[Tensor, Tensor]:
         """A and the residual Q of some columns, (V, columns, M) and (V, columns)."""
         nodes, rows = self.batch.nodes, self.batch.rows[:, columns]
         K_nm = self.grams.block(nodes, rows, self.inducing)
