@@ -85,8 +85,11 @@ def trials() -> list[Trial]:
 
 
 def run(trial: Trial, folder: str) -> Mapping[str, Any]:
+    return run_method(trial, make_stream(trial.data, folder, trial.seed))
+
+
+def run_method(trial: Trial, stream: SessionStream) -> Mapping[str, Any]:
     torch.set_num_threads(1)
-    stream = make_stream(trial.data, folder, trial.seed)
     result = run_stream(make_method(trial.method, trial.seed), stream, seed=trial.seed, method=trial.method)
     sessions = [{key: value for key, value in row.items() if key not in NAMES} for row in result.rows]
     return {"sessions": sessions, "reliability": result.details["reliability"]}

@@ -8,6 +8,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from benchmarks import (
+    deep_cifar,
+    deep_step,
     fscil_features,
     fscil_speed,
     gibbs_speed,
@@ -130,6 +132,8 @@ def main() -> None:
             "open_set": open_set.table(list(Rows(open_set.RESULTS))),
             "labelling": labelling.table(list(Rows(labelling.RESULTS))),
             "fscil_speed": fscil_speed.table(Rows(fscil_speed.RESULTS)),
+            "deep_step": deep_step.table(list(Rows(deep_step.RESULTS))),
+            "deep_cifar": deep_cifar.table(list(Rows(deep_cifar.RESULTS))),
             "million_rows": million_rows.table(Rows(million_rows.RESULTS)),
             "sparse_cap": sparse_cap.table(list(Rows(sparse_cap.RESULTS))),
             "sparse_forms": sparse_forms.rounding_table(Rows(sparse_forms.RESULTS)),

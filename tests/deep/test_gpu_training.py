@@ -1,0 +1,63 @@
+"""Training on a GPU: recorded passes of the network, shapes that change, and no waiting within an epoch."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from gptree.deep import Arrays, CrossEntropy, RandomCrop, SparseHead, Trained, Training, convnet, embed, train
+from gptree.deep.processes import processes
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+
+RANDOM = np.random.default_rng(0)
+Y = np.repeat(np.arange(5), 40)
+X = np.clip(RANDOM.normal(110, 40, (5, 8, 8, 3))[Y] + RANDOM.normal(0, 40, (200, 8, 8, 3)), 0, 255).astype(np.uint8)
+CUDA = torch.device("cuda")
+
+
+def small_train(device: str = "cuda", **changes: object) -> Trained:
+    how = {"epochs": 6, "cross_entropy_epochs": 3, "batch_size": 40, "learning_rate": 0.05, **changes}
+    source = Arrays(X, augment=(RandomCrop(1),))
+    network = convnet(width=8, depth=2, embedding=16)
+    return train(
+        network, source, Y, list("abcde"), training=Training(**how), head=SparseHead(inducing=4), device=device
+    )
+
+
+@pytest.mark.parametrize("precision", ["no", "bf16"])
+def test_it_learns(precision: str) -> None:
+    found = small_train(mixed_precision=precision)
+    assert found.log[-1]["accuracy"] > 0.8
+    assert all(np.isfinite(row["loss"]) for row in found.log)
+
+
+def test_the_number_of_pictures_may_change_between_the_stages() -> None:
+    """Four rotations of each first, then one: another recording."""
+    assert small_train(objective=CrossEntropy(rotations=True)).log[-1]["accuracy"] > 0.6
+
+
+def test_the_network_that_comes_back_is_an_ordinary_one() -> None:
+    found = small_train()
+    assert "forward" not in vars(found.network)
+    both = [embed(found.network, Arrays(X[rows]), np.arange(len(rows)), CUDA) for rows in (np.arange(7), np.arange(3))]
+    torch.testing.assert_close(both[0][:3], both[1], rtol=1e-3, atol=1e-3)  # TF32 sums differ with the shape
+
+
+def test_recorded_passes_are_plain_ones() -> None:
+    """Embeddings, gradients and the statistics of batch normalisation, over a few steps."""
+    with processes("cuda", "no") as group:
+        networks = [convnet(width=8, depth=2, embedding=16).to(CUDA).train() for _ in range(2)]
+        recorded = group.wrapped(networks[0])
+        for seed in range(3):
+            x = torch.randn(12, 3, 8, 8, generator=torch.Generator().manual_seed(seed)).to(CUDA)
+            outputs = [recorded(x), networks[1](x)]
+            torch.testing.assert_close(*outputs, rtol=1e-4, atol=1e-4)
+            for output, network in zip(outputs, networks, strict=True):
+                network.zero_grad()
+                output.square().sum().backward()
+            for mine, theirs in zip(networks[0].parameters(), networks[1].parameters(), strict=True):
+                torch.testing.assert_close(mine.grad, theirs.grad, rtol=1e-3, atol=1e-3)
+            for mine, theirs in zip(networks[0].buffers(), networks[1].buffers(), strict=True):
+                torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=1e-4)
