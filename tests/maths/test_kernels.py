@@ -302,3 +302,16 @@ def test_gpytorch_settings_are_left_alone() -> None:
     before = gpytorch.settings.lazily_evaluate_kernels.on()
     gram(as_kernel("matern52", torch.float64, CPU), points(3))
     assert gpytorch.settings.lazily_evaluate_kernels.on() == before
+
+
+def test_gradients_of_points_with_themselves() -> None:
+    """What comes in need not be symmetric; GPyTorch's own path is the twin."""
+    random = torch.Generator().manual_seed(0)
+    kernel = as_kernel(make_kernel("rbf", 3.0, 0.7), torch.float64, CPU)
+    x = torch.randn(6, 3, generator=random, dtype=torch.float64, requires_grad=True)
+    weights = torch.randn(6, 6, generator=random, dtype=torch.float64)
+    inputs = [x, *kernel.parameters()]
+    found = torch.autograd.grad((weights * gram(kernel, x)).sum(), inputs)
+    expected = torch.autograd.grad((weights * kernel(x, x).to_dense()).sum(), inputs)
+    for mine, theirs in zip(found, expected, strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=1e-12, atol=1e-12)

@@ -88,6 +88,7 @@ class _RBF(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, scale: Tensor, length: Tensor, x: Tensor, other: Tensor) -> Tensor:
+        ctx.same = x is other
         centre = other.mean(0) if len(other) else 0.0  # distances do not depend on it, rounding does
         x, other = (x - centre) / length, (other - centre) / length
         # −½ ‖x − x′‖² = ⟨x, x′⟩ − ½ ‖x‖² − ½ ‖x′‖², the last two as two more columns of the product
@@ -103,6 +104,11 @@ class _RBF(torch.autograd.Function):
         scale, length, x, other, K = ctx.saved_tensors
         wanted = ctx.needs_input_grad
         W = outputs[0] * K  # with x and x′ in units of ℓ: ∂k/∂x = (x′ − x) k / ℓ
+        if ctx.same:  # both gradients at once
+            both = W + W.mT
+            to_x = (both @ x - both.sum(-1, keepdim=True) * x) / length
+            to_length = -(to_x * x).sum() if wanted[1] else None
+            return (W.sum() / scale if wanted[0] else None), to_length, to_x, None
         along, down = W.sum(-1, keepdim=True), W.sum(-2).unsqueeze(-1)
         to_x = (W @ other - along * x) / length if wanted[2] or wanted[1] else None
         to_other = (W.mT @ x - down * other) / length if wanted[3] or wanted[1] else None
