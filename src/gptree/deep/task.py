@@ -11,7 +11,6 @@ import torch
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
-from gptree.deep.head import FIRST_SWEEPS as FIRST_SWEEPS
 from gptree.deep.heads import DeepHead, HeadSettings, Problem
 from gptree.deep.rows import split_rows
 from gptree.deep.settings import Training

@@ -2,6 +2,8 @@
 
 None of them maps the features beyond what is part of its method: put a transformer before it in a pipeline.
 Settings left open are chosen on left-out training points, never on test data.
+
+`GPDNN` and `SVDKL` are no classifiers but settings of heads that `gptree.deep.train` trains together with a network.
 """
 
 from __future__ import annotations
@@ -11,15 +13,20 @@ from functools import partial
 
 from gptree.rivals.base import Head
 from gptree.rivals.class_mean import NearestClassMean
+from gptree.rivals.gpdnn import GPDNN
 from gptree.rivals.incremental import IncrementalHead
 from gptree.rivals.lda import ShrinkageLDA
 from gptree.rivals.lda_sessions import StreamingLDA, TeenLDA
 from gptree.rivals.logistic import LogisticHead
 from gptree.rivals.logistic_memory import LogisticMemory
+from gptree.rivals.logistic_softmax import LogisticSoftmaxGP
 from gptree.rivals.mapped import Mapped
 from gptree.rivals.neighbours import NearestNeighbours
+from gptree.rivals.one_vs_each import OneVsEachGP
 from gptree.rivals.ranpac import RanPAC, SessionRanPAC
 from gptree.rivals.ridge import RidgeHead
+from gptree.rivals.stick_breaking import StickBreakingGP
+from gptree.rivals.sv_dkl import SVDKL
 
 RIVALS: dict[str, Callable[[], Head]] = {
     "class-mean": NearestClassMean,
@@ -42,20 +49,33 @@ INCREMENTAL: dict[str, Callable[[], IncrementalHead]] = {
 }
 """Every rival that learns further classes, by name, made with its default settings."""
 
+GIBBS_RIVALS: dict[str, Callable[[], Head]] = {
+    "sbm-gp": StickBreakingGP,
+    "lsm": LogisticSoftmaxGP,
+    "ove": OneVsEachGP,
+}
+"""Gaussian processes by Gibbs sampling with other likelihoods than a tree's, by name, at the settings of the paper."""
+
 __all__ = [
+    "GIBBS_RIVALS",
+    "GPDNN",
     "INCREMENTAL",
     "RIVALS",
+    "SVDKL",
     "Head",
     "IncrementalHead",
     "LogisticHead",
     "LogisticMemory",
+    "LogisticSoftmaxGP",
     "Mapped",
     "NearestClassMean",
     "NearestNeighbours",
+    "OneVsEachGP",
     "RanPAC",
     "RidgeHead",
     "SessionRanPAC",
     "ShrinkageLDA",
+    "StickBreakingGP",
     "StreamingLDA",
     "TeenLDA",
 ]
