@@ -25,6 +25,7 @@ from head_twins import (
 from torch import Tensor
 
 from gptree.deep import SparseHead, TreeHead
+from gptree.deep import buckets as buckets_module
 from gptree.deep import head as module
 from gptree.inference import CoordinateAscent, NodePredictor, NodeProblem, fit_nodes
 from gptree.maths import as_kernel, make_kernel
@@ -185,7 +186,7 @@ def test_buckets_and_padding_change_nothing(
     for constants in [{}, *BUCKETS.values()]:
         with monkeypatch.context() as patch:
             for name, value in constants.items():
-                patch.setattr(module, name, value)
+                patch.setattr(buckets_module, name, value)
             head = make_head(tree, SparseHead(cap=cap, step=0.5, learn_kernel=learn_kernel))
         shapes.add(tuple(tuple(bucket.points.shape) for bucket in head.buckets))
         spread(head)
@@ -206,7 +207,7 @@ def test_buckets_and_padding_change_nothing(
 
 def test_large_left_children_share_the_root_of_their_parent(monkeypatch: pytest.MonkeyPatch) -> None:
     """All nodes of a chain to the left begin at the same point; of a chain to the right none do."""
-    monkeypatch.setattr(module, "LARGE", 0)
+    monkeypatch.setattr(buckets_module, "LARGE", 0)
     for nested, shared in (([[[[0, 1], 2], 3], 4], [None, 0, 0, 0]), ([0, [1, [2, [3, 4]]]], [None] * 4)):
         tree = ClassTree.from_nested(nested, range(5))
         head = make_head(tree, SparseHead())

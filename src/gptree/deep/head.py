@@ -20,9 +20,10 @@ from gpytorch.kernels import Kernel
 from torch import Tensor, nn
 from torch.nn.functional import logsigmoid, normalize
 
+from gptree.deep.buckets import make_buckets
 from gptree.deep.heads import DeepHead, Problem
 from gptree.deep.sharpness import best_sharpness
-from gptree.inference import PredictAt, class_inducing, class_quota
+from gptree.inference import PredictAt, class_inducing
 from gptree.maths.kernels import as_kernel, gram, gram_diagonal, is_isotropic_rbf, kernel_at, node_kernels
 from gptree.maths.quadrature import log_sigmoid_expectation
 from gptree.maths.streams import Recorded, concurrently
@@ -30,9 +31,6 @@ from gptree.maths.whitened import Likelihood, Whitened, WhitenedRows, whitened_k
 from gptree.tree import ClassTree, build_tree, class_log_probabilities, label_hashes
 from gptree.values import Settings, require
 
-#: Nodes are batched with those that have at least this share of their points, and padded; smaller nodes with a smaller
-#: share, since starting a kernel costs more than its arithmetic there. Large nodes keep a GPU busy alone.
-SHARE, SMALL_SHARE, SMALL, LARGE = 0.75, 0.5, 128, 1024
 #: Jitter on K_mm relative to its diagonal. Where a factorisation fails it grows tenfold, up to LARGEST_JITTER.
 JITTER = {torch.float32: 1e-4, torch.float64: 1e-6}
 LARGEST_JITTER = 1e-2
@@ -143,7 +141,7 @@ class TreeHead(DeepHead):
         self.kernel = kernel.to(device=device, dtype=dtype)
         self.kernel.requires_grad_(settings.learn_kernel != "no")
 
-        self.buckets = [b.to(device) for b in _buckets(tree, points_of_leaf, settings.cap)]
+        self.buckets = [b.to(device) for b in make_buckets(tree, points_of_leaf, settings.cap)]
         # the nodes' data, in the order in which the buckets hold them
         order = torch.cat([b.nodes for b in self.buckets]).cpu().numpy()
         ends = np.concatenate([[0], np.cumsum(class_counts.cpu().numpy()[tree.order])])
@@ -425,7 +423,7 @@ class TreeHead(DeepHead):
         return [to_K_mm, to_K_mn, to_k_nn]
 
 
-# ------------------------------------------------------------------------------------------- nodes of similar size
+# ------------------------------------------------------------------------------------------------ small parts
 
 _Sums = tuple[Tensor, Tensor]
 
@@ -448,109 +446,11 @@ class _Block:
     k_nn: Tensor
 
 
-@dataclass(frozen=True)
-class _Bucket:
-    """V nodes of similar size, padded to M points."""
-
-    nodes: Tensor
-    """(V,)."""
-    points: Tensor
-    """(V, M); padding repeats point 0."""
-    padding: Tensor | None
-    """(V, M), True on padding; None if there is none."""
-    span: slice | None
-    """The points of a bucket of one node where they are neighbours: then its matrices are views."""
-
-    def to(self, device: torch.device) -> _Bucket:
-        padding = None if self.padding is None else self.padding.to(device)
-        return _Bucket(self.nodes.to(device), self.points.to(device), padding, self.span)
-
-    def square(self, K: Tensor) -> Tensor:
-        """(V, M, M) of K (P, P)."""
-        if len(K) == 0:  # not asked for
-            return K
-        if self.span is not None:
-            return K[self.span, self.span].unsqueeze(0)
-        return self.isolated(K[self.points.unsqueeze(-1), self.points.unsqueeze(-2)])
-
-    def add_square(self, total: Tensor, K: Tensor) -> None:
-        """total (P, P) += what (V, M, M) has for it; padding has nothing."""
-        if self.span is not None:
-            total[self.span, self.span] += K[0]
-        else:
-            places = self.points.unsqueeze(-1) * len(total) + self.points.unsqueeze(-2)
-            total.view(-1).index_add_(0, places.flatten(), K.flatten())
-
-    def rows(self, K: Tensor) -> Tensor:
-        """(V, M, N) of K (P, N)."""
-        return K[self.span].unsqueeze(0) if self.span is not None else self.masked(K[self.points])
-
-    def add_rows(self, total: Tensor, K: Tensor) -> None:
-        total.index_add_(0, self.points.flatten(), K.flatten(0, 1))
-
-    def isolated(self, K: Tensor) -> Tensor:
-        if self.padding is None or len(K) == 0:
-            return K
-        K = K.masked_fill(self.padding.unsqueeze(-1) | self.padding.unsqueeze(-2), 0.0)
-        return K + torch.diag_embed(self.padding.to(K.dtype))
-
-    def masked(self, K: Tensor) -> Tensor:
-        return K if self.padding is None else K.masked_fill(self.padding.unsqueeze(-1), 0.0)
-
-
 def _node_weights(rows: Tensor, total: float, kind: str) -> Tensor:
     """Weights of nodes with so many rows, of `total` in all."""
     if kind == "equal":
         return torch.full_like(rows, 1.0 / total)
     return 1.0 / rows if kind == "size" else rows.mean() / total / rows
-
-
-def _buckets(tree: ClassTree, counts: np.ndarray, cap: int | None) -> list[_Bucket]:
-    """Nodes by their number of points, given that of every leaf; points are numbered in leaf order."""
-    starts = np.concatenate([[0], np.cumsum(counts)])
-    rank = np.concatenate([np.arange(n) for n in counts])  # place among the points of its class
-    nodes = []
-    for v in range(tree.n_nodes):
-        lo, hi = int(tree.lo[v]), int(tree.hi[v])
-        inside = np.arange(starts[lo], starts[hi])
-        if cap is not None and len(inside) > cap:
-            quota = class_quota(counts[lo:hi], cap)
-            if quota == 0:
-                raise ValueError(f"cap={cap} is less than one inducing point a class at a node of {hi - lo} classes.")
-            inside = inside[rank[inside] < quota]
-        nodes.append((v, inside))
-    buckets = []
-    for members in _similar(nodes):
-        size = len(members[0][1])
-        points = np.zeros((len(members), size), dtype=np.int64)
-        padding = np.ones((len(members), size), dtype=bool)
-        for row, (_, inside) in enumerate(members):
-            points[row, : len(inside)] = inside
-            padding[row, : len(inside)] = False
-        first = members[0][1]
-        alone = len(members) == 1 and not padding.any() and first[-1] - first[0] + 1 == size
-        buckets.append(
-            _Bucket(
-                nodes=torch.tensor([v for v, _ in members]),
-                points=torch.as_tensor(points),
-                padding=torch.as_tensor(padding) if padding.any() else None,
-                span=slice(int(first[0]), int(first[-1]) + 1) if alone else None,
-            )
-        )
-    return buckets
-
-
-def _similar(nodes: list[tuple[int, np.ndarray]]) -> list[list[tuple[int, np.ndarray]]]:
-    """Groups of (node, points) with similar numbers of points, the largest first."""
-    groups: list[list[tuple[int, np.ndarray]]] = []
-    for node in sorted(nodes, key=lambda node: -len(node[1])):
-        largest = len(groups[-1][0][1]) if groups else 0
-        share = 1.0 if largest > LARGE else SHARE if largest > SMALL else SMALL_SHARE
-        if groups and len(node[1]) >= share * largest:
-            groups[-1].append(node)
-        else:
-            groups.append([node])
-    return groups
 
 
 def _look(
