@@ -185,7 +185,6 @@ class TreeHead(DeepHead):
         a row in the batch, or whose matrices do not factorise, adds nothing; given that it has one, its part is
         unbiased.
         """
-        moving = [parameter for parameter in self.parameters() if parameter.requires_grad]
         with torch.autocast(embeddings.device.type, enabled=False):
             x = embeddings.detach().to(self.points.dtype)
             key = (x.shape, *(parameter.requires_grad for parameter in self.parameters()))
@@ -195,18 +194,19 @@ class TreeHead(DeepHead):
             value, gradients, self._found = self._recorded.get(key, self._step_parts)(x, y)
             if key in self._recorded:  # the next replay writes to the same places
                 gradients = [gradient.clone() for gradient in gradients]
-        return _WithGradients.apply(value, embeddings, *moving, *gradients)  # pyright: ignore[reportReturnType]
+        return _WithGradients.apply(value, embeddings, *self._moving, *gradients)  # pyright: ignore[reportReturnType]
 
     def _step_parts(self, x: Tensor, y: Tensor) -> tuple[Tensor, list[Tensor], _Found]:
         """The loss, its gradients with respect to x and the parameters that move, and what `update` needs."""
         with torch.enable_grad():
             x = x.detach().requires_grad_()
-            moving = [x, *(parameter for parameter in self.parameters() if parameter.requires_grad)]
             parts = self._kernel_parts(normalize(x, dim=-1))
         with torch.no_grad():
             value, to_parts, found = self._closed_form([part.detach() for part in parts], y)
         live = [(part, g) for part, g in zip(parts, to_parts, strict=True) if part.requires_grad]
-        gradients = torch.autograd.grad([p for p, _ in live], moving, [g for _, g in live], materialize_grads=True)
+        gradients = torch.autograd.grad(
+            [p for p, _ in live], [x, *self._moving], [g for _, g in live], materialize_grads=True
+        )
         return value, list(gradients), found
 
     @torch.no_grad()
@@ -337,6 +337,10 @@ class TreeHead(DeepHead):
             yield _look(q, self._blocks(self._kernel_parts(x, with_points=False)), *self._sides(labels))
 
     # ------------------------------------------------------------------------------------------------ the pieces
+
+    @property
+    def _moving(self) -> list[nn.Parameter]:
+        return [parameter for parameter in self.parameters() if parameter.requires_grad]
 
     def _on_sphere(self, embeddings: Tensor) -> Tensor:
         return normalize(embeddings.to(self.points.dtype), dim=-1)

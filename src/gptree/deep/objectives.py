@@ -6,6 +6,7 @@ into class log-probabilities. Its random numbers are keyed by the seed of the ba
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from gptree.deep.sharpness import best_sharpness
+from gptree.deep.sharpness import best_softmax_sharpness
 from gptree.values import Settings, require
 
 #: Sets the random numbers of mixing apart from those of augmentation, which have the same seed.
@@ -21,7 +22,7 @@ _MIXING = 1
 
 
 @dataclass(frozen=True, kw_only=True)
-class Objective(Settings):
+class Objective(Settings, ABC):
     """What the objectives share.
 
     rotations : every picture is seen upright and turned by 90°, 180° and 270°, each a class of its own: C classes
@@ -65,11 +66,11 @@ class Objective(Settings):
         """The layer over embeddings of a width, with random weights."""
         return ObjectiveLayer(self, width, n_classes, seed, dtype)
 
-    def logits(self, layer: ObjectiveLayer, embeddings: Tensor) -> Tensor:
-        raise NotImplementedError
+    @abstractmethod
+    def logits(self, layer: ObjectiveLayer, embeddings: Tensor) -> Tensor: ...
 
-    def cost(self, logits: Tensor, y: Tensor) -> Tensor:
-        raise NotImplementedError
+    @abstractmethod
+    def cost(self, logits: Tensor, y: Tensor) -> Tensor: ...
 
     def _share(self, seed: int) -> float:
         return float(np.random.default_rng([seed, _MIXING]).beta(self.mixup, self.mixup)) if self.mixup else 1.0
@@ -145,8 +146,7 @@ class ObjectiveLayer(nn.Module):
     @torch.no_grad()
     def sharpen(self, embeddings: Tensor, y: Tensor) -> None:
         """Choose `sharpness`, by which predictions multiply logits, for rows that were not trained on."""
-        logits = self._upright(embeddings)
-        self.sharpness.fill_(best_sharpness(lambda sharpness: (sharpness * logits).log_softmax(-1), y))
+        self.sharpness.fill_(best_softmax_sharpness(self._upright(embeddings), y))
 
     def _upright(self, embeddings: Tensor) -> Tensor:
         return self.objective.logits(self, embeddings)[:, : self.n_classes]

@@ -34,3 +34,8 @@ def best_sharpness(log_probabilities: Callable[[float], Tensor], y: Tensor) -> f
             inner[1] = low + shrink * (high - low)
             costs[1] = cost(inner[1])
     return math.exp((low + high) / 2)
+
+
+def best_softmax_sharpness(scores: Tensor, y: Tensor) -> float:
+    """The same where probabilities are the softmax of sharpness × scores (n, C)."""
+    return best_sharpness(lambda sharpness: (sharpness * scores).log_softmax(-1), y)

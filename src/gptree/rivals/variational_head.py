@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from gptree.deep.heads import DeepHead
-from gptree.deep.sharpness import best_sharpness
+from gptree.deep.sharpness import best_softmax_sharpness
 from gptree.maths.kernels import gram
 from gptree.maths.linalg import cholesky
 
@@ -129,8 +129,7 @@ class VariationalHead(DeepHead):
     @torch.no_grad()
     def sharpen(self, embeddings: Tensor, y: Tensor) -> None:
         """Choose `sharpness` for rows that were not trained on."""
-        log_p = self._model_log_probabilities(embeddings)
-        self.sharpness.fill_(best_sharpness(lambda sharpness: (sharpness * log_p).log_softmax(-1), y))
+        self.sharpness.fill_(best_softmax_sharpness(self._model_log_probabilities(embeddings), y))
 
     def _model_log_probabilities(self, embeddings: Tensor) -> Tensor:
         return torch.cat([self._class_log_probabilities(*some) for some in self._all_latents(embeddings)])
