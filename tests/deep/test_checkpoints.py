@@ -39,9 +39,9 @@ def assert_same(one: Trained, other: Trained) -> None:
 
 
 def run(folder: Path | None, after: int | None = None, seed: int = 3, **how: object) -> Trained:
-    """A training with everything that is random or remembered: augmentation, mixing, batch norms, momentum, best."""
+    """Everything that is random or remembered: augmentation, mixing, batch norms, momentum, two layers, best."""
     source = Arrays(X, augment=(RandomCrop(1), RandomFlip()))
-    settings = {"objective": CrossEntropy(mixup=0.3), "best": "nll", **how}
+    settings = {"objective": CrossEntropy(mixup=0.3), "objective_weight": 0.5, "best": "nll", **how}
     return small_train(
         convnet(1, width=4, depth=2, embedding=6),
         source if after is None else Failing(source, after),

@@ -21,13 +21,10 @@ def test_finds_the_temperature_of_a_softmax(times: float) -> None:
     logits = torch.as_tensor(random.normal(size=(4000, 5)) * 2)
     y = torch.as_tensor(np.array([random.choice(5, p=p) for p in logits.softmax(-1).numpy()]))
 
-    def log_p(sharpness: float) -> torch.Tensor:
-        return (sharpness * logits / times).log_softmax(-1)
-
-    found = best_sharpness(log_p, y)
+    found = best_sharpness(logits / times, y)
 
     def cost(sharpness: float) -> float:
-        return float(-log_p(sharpness).gather(1, y[:, None]).mean())
+        return float(-(sharpness * logits / times).log_softmax(-1).gather(1, y[:, None]).mean())
 
     assert cost(found) <= min(cost(s) for s in np.geomspace(LEAST, MOST, 400)) + 1e-7
     assert abs(math.log(found / times)) < 0.15  # about three standard errors of the maximum-likelihood estimate
@@ -59,15 +56,12 @@ def test_a_head_is_never_worse_for_it_where_it_was_chosen() -> None:
     assert after < before
 
 
-def test_sharpness_multiplies_the_latent_values() -> None:
-    """At the mean of two classes: σ(s f) on the left."""
-    head, x, _ = a_head(C=2)
-    plain = head.log_probabilities(x, "mean")
+def test_sharpness_is_a_power_of_the_class_probabilities() -> None:
+    head, x, _ = a_head()
+    plain = head.log_probabilities(x).exp()
     head.sharpness.fill_(2.5)
-    sharp = head.log_probabilities(x, "mean")
-    left = int(head.tree.order[0])
-    odds = plain[:, left] - plain[:, 1 - left]
-    torch.testing.assert_close(sharp[:, left], torch.nn.functional.logsigmoid(2.5 * odds))
+    by_hand = torch.stack([row**2.5 / (row**2.5).sum() for row in plain])
+    torch.testing.assert_close(head.log_probabilities(x).exp(), by_hand)
 
 
 def test_training_chooses_it_on_rows_held_back_only() -> None:

@@ -20,6 +20,7 @@ from gptree.deep import (
     Cosine,
     CrossEntropy,
     FromDataset,
+    Milestones,
     SparseHead,
     Training,
     TreeHead,
@@ -224,13 +225,40 @@ def test_a_progress_bar_leaves_nothing_behind(capsys: pytest.CaptureFixture[str]
 def test_decay_is_for_matrices_of_the_network() -> None:
     net, training = network(normalise=True), Training(weight_decay=0.1, head_learning_rate=3.0)
     head = a_first_head(torch.randn(200, 6, generator=torch.Generator().manual_seed(0)), Y, SparseHead(inducing=2), 0)
-    for layer, times in ((CrossEntropy().layer(6, 5, 0, torch.float32), 1.0), (head, 3.0)):
-        for group in make_optimiser(training, net, layer).param_groups:
+    linear = CrossEntropy().layer(6, 5, 0, torch.float32)
+    for layer, beside in ((linear, None), (head, None), (head, linear)):
+        groups = make_optimiser(training, net, layer, beside).param_groups
+        for group in groups:
             for p in group["params"]:
-                of_layer = any(p is q for q in layer.parameters())
-                is_head = of_layer and layer is head
+                is_head = any(p is q for q in head.parameters())
                 assert group["weight_decay"] == (0.1 if p.dim() > 1 and not is_head else 0.0)
-                assert group["times"] == (times if of_layer else 1.0)
+                assert group["times"] == (3.0 if is_head else 1.0)
+        trained = [p for part in (net, layer, beside) if part is not None for p in part.parameters()]
+        assert {id(p) for group in groups for p in group["params"]} == {id(p) for p in trained if p.requires_grad}
+
+
+def test_the_objective_may_stay_beside_the_head() -> None:
+    """The first joint step, by hand: the gradient of both losses; the log shows the head's alone."""
+    source, weight = Arrays(X), 0.7
+    how = {"epochs": 2, "cross_entropy_epochs": 1, "batch_size": 200, "momentum": 0.0, "nesterov": False}
+    how |= {"validation": None, "weight_decay": 0.0, "schedule": Milestones(())}
+    first = small_train(network(), source, Y, how={**how, "epochs": 1})
+    both = small_train(network(), source, Y, how={**how, "objective_weight": weight})
+    assert first.objective_layer is not None
+    assert both.head is not None
+
+    net, linear = copy.deepcopy(first.network), first.objective_layer
+    x, y = torch.as_tensor(X), torch.as_tensor(Y)
+    head = a_first_head(embed(net, source, np.arange(len(Y)), torch.device("cpu")), Y, SparseHead(inducing=3), 0)
+    net.train()
+    found = net(x)
+    of_head = head.loss(found, y)
+    (of_head + weight * torch.nn.functional.cross_entropy(linear.scores(found), y)).backward()
+    for name, p in net.named_parameters():
+        assert p.grad is not None
+        expected = p.detach() - 0.05 * p.grad
+        torch.testing.assert_close(both.network.get_parameter(name).detach(), expected, rtol=1e-4, atol=1e-5)
+    assert both.log[-1]["loss"] == pytest.approx(of_head.item(), rel=1e-5)
 
 
 def test_momentum_goes_on_when_the_head_joins() -> None:

@@ -22,7 +22,6 @@ from torch.nn.functional import logsigmoid, normalize
 
 from gptree.deep.buckets import make_buckets
 from gptree.deep.heads import DeepHead, Problem
-from gptree.deep.sharpness import best_sharpness
 from gptree.inference import PredictAt, class_inducing
 from gptree.maths.kernels import as_kernel, gram, gram_diagonal, is_isotropic_rbf, kernel_at, node_kernels
 from gptree.maths.quadrature import log_sigmoid_expectation
@@ -116,7 +115,6 @@ class TreeHead(DeepHead):
     weight: Tensor
     jitter: Tensor
     skipped: Tensor
-    sharpness: Tensor
 
     def __init__(
         self,
@@ -272,24 +270,20 @@ class TreeHead(DeepHead):
 
     # --------------------------------------------------------------------------------------------- looking at it
 
-    @torch.no_grad()
     def log_probabilities(self, embeddings: Tensor, predict_at: PredictAt = "quadrature") -> Tensor:
         """Class log-probabilities (T, C)."""
-        require(predict_at in ("mean", "quadrature"), f'predict_at must be "mean" or "quadrature", not {predict_at!r}.')
-        return torch.cat(
-            [self._class_log_probabilities(*latent, self.sharpness, predict_at) for latent in self._latents(embeddings)]
-        )
+        return (self.sharpness * self.scores(embeddings, predict_at)).log_softmax(-1)
 
     @torch.no_grad()
-    def sharpen(self, embeddings: Tensor, y: Tensor) -> None:
-        """Choose `sharpness`, by which predictions multiply all latent values, for rows that were not trained on."""
-        latents = list(self._latents(embeddings))
-
-        def log_probabilities(sharpness: float) -> Tensor:
-            parts = [self._class_log_probabilities(*latent, sharpness, "quadrature") for latent in latents]
-            return torch.cat(parts)
-
-        self.sharpness.fill_(best_sharpness(log_probabilities, y))
+    def scores(self, embeddings: Tensor, predict_at: PredictAt = "quadrature") -> Tensor:
+        """Class log-probabilities (T, C) of the model."""
+        require(predict_at in ("mean", "quadrature"), f'predict_at must be "mean" or "quadrature", not {predict_at!r}.')
+        parts = []
+        for mean, variance in self._latents(embeddings):
+            at_mean = predict_at == "mean"
+            sides = (logsigmoid(mean), logsigmoid(-mean)) if at_mean else log_sigmoid_expectation(mean, variance)
+            parts.append(class_log_probabilities(self.tree, *sides))
+        return torch.cat(parts)
 
     def _latents(self, embeddings: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
         """E[f] and var(f) at all nodes of the tree, (C − 1, rows) each, for some rows at a time."""
@@ -298,14 +292,6 @@ class TreeHead(DeepHead):
             blocks = self._blocks(self._kernel_parts(some, with_points=False))
             rows = [each.rows(block.K_mn, block.k_nn) for each, block in zip(q, blocks, strict=True)]
             yield torch.cat([r.mean for r in rows])[order], torch.cat([r.variance for r in rows])[order]
-
-    def _class_log_probabilities(
-        self, mean: Tensor, variance: Tensor, sharpness: Tensor | float, predict_at: PredictAt
-    ) -> Tensor:
-        mean, variance = sharpness * mean, sharpness**2 * variance
-        at_mean = predict_at == "mean"
-        sides = (logsigmoid(mean), logsigmoid(-mean)) if at_mean else log_sigmoid_expectation(mean, variance)
-        return class_log_probabilities(self.tree, *sides)
 
     @torch.no_grad()
     def bound(self, embeddings: Tensor, y: Tensor) -> Tensor:

@@ -5,14 +5,16 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from gpytorch.kernels import Kernel
-from torch import Tensor, nn
+from torch import Tensor
+
+from gptree.deep.sharpness import Sharpened
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,7 +30,7 @@ class Problem:
     seed: int
 
 
-class DeepHead(nn.Module, ABC):
+class DeepHead(Sharpened):
     """Embeddings (B, d) of a whole batch, those of all processes together, to a loss and to class log-probabilities.
 
     Its state is in its `state_dict`, in the head's own dtype; it is the same in all processes, and so is what it draws.
@@ -49,14 +51,6 @@ class DeepHead(nn.Module, ABC):
         Among them expected_log_likelihood, kl and bound, each a row. A head that leaves out factorisations which fail
         has jitter, and skipped: how many up to now.
         """
-
-    @abstractmethod
-    def log_probabilities(self, embeddings: Tensor) -> Tensor:
-        """Class log-probabilities (T, C)."""
-
-    @abstractmethod
-    def sharpen(self, embeddings: Tensor, y: Tensor) -> None:
-        """Choose how sure predictions are, for rows that were not trained on."""
 
     @abstractmethod
     def structure(self) -> Any:

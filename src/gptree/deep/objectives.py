@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from gptree.deep.sharpness import best_softmax_sharpness
+from gptree.deep.sharpness import Sharpened
 from gptree.values import Settings, require
 
 #: Sets the random numbers of mixing apart from those of augmentation, which have the same seed.
@@ -117,10 +117,8 @@ class CosineMargin(Objective):
         return functional.cross_entropy(logits - self.scale * self.margin * own.to(logits), y)
 
 
-class ObjectiveLayer(nn.Module):
+class ObjectiveLayer(Sharpened):
     """Embeddings to a loss, or to class log-probabilities, as an objective says."""
-
-    sharpness: Tensor
 
     def __init__(self, objective: Objective, width: int, n_classes: int, seed: int, dtype: torch.dtype) -> None:
         super().__init__()
@@ -138,18 +136,13 @@ class ObjectiveLayer(nn.Module):
         targets = self.objective.targets(y, self.n_classes, seed)
         return sum((weight * self.objective.cost(logits, t) for weight, t in targets), logits.new_zeros(()))
 
-    @torch.no_grad()
-    def log_probabilities(self, embeddings: Tensor) -> Tensor:
-        """Of the C classes, (T, C), for upright pictures: other rotations are left out of the softmax."""
-        return (self.sharpness * self._upright(embeddings)).log_softmax(-1)
-
-    @torch.no_grad()
-    def sharpen(self, embeddings: Tensor, y: Tensor) -> None:
-        """Choose `sharpness`, by which predictions multiply logits, for rows that were not trained on."""
-        self.sharpness.fill_(best_softmax_sharpness(self._upright(embeddings), y))
-
-    def _upright(self, embeddings: Tensor) -> Tensor:
+    def scores(self, embeddings: Tensor) -> Tensor:
+        """Logits (T, C) of upright pictures: other rotations are left out of the softmax."""
         return self.objective.logits(self, embeddings)[:, : self.n_classes]
+
+    def plain_loss(self, embeddings: Tensor, y: Tensor) -> Tensor:
+        """Of rows as they are, with classes y (B,): no rotations, no mixing."""
+        return self.objective.cost(self.scores(embeddings), y)
 
 
 def _neighbours(x: Tensor) -> Tensor:

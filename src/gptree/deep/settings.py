@@ -53,6 +53,8 @@ class Training(Settings):
     cross_entropy_epochs : those that come first and minimise `objective`; the others train network and head jointly.
         As many as `epochs` trains no head: the softmax classifier that a GP-Tree is compared with.
     objective : what the first epochs minimise, `CrossEntropy(...)` or `CosineMargin(...)`.
+    objective_weight : of the objective's loss in joint training, on rows as they are, beside the head's; 0 leaves the
+        network to the head, as the paper does.
     batch_size : rows a step, of all processes together. An epoch has as many full batches as its rows make; the few
         rows left over, other ones in every epoch, are left out of it.
     learning_rate, momentum, nesterov : of stochastic gradient descent.
@@ -74,6 +76,7 @@ class Training(Settings):
     epochs: int = 200
     cross_entropy_epochs: int = 80
     objective: Objective = field(default_factory=CrossEntropy)
+    objective_weight: float = 0.0
     batch_size: int = 128
     learning_rate: float = 0.1
     momentum: float = 0.9
@@ -113,6 +116,7 @@ class Training(Settings):
             require(getattr(self, name) > 0, f"{name} must be positive, got {getattr(self, name)}.")
         require(0 <= self.momentum < 1, f"momentum must lie in [0, 1), got {self.momentum}.")
         require(self.momentum > 0 or not self.nesterov, "Nesterov's step needs a momentum: set nesterov=False.")
+        require(self.objective_weight >= 0, f"objective_weight must not be negative, got {self.objective_weight}.")
         require(self.weight_decay >= 0, f"weight_decay must not be negative, got {self.weight_decay}.")
         for name, known in (("best", ("last", "accuracy", "nll")), ("mixed_precision", ("no", "bf16", "fp16"))):
             require(getattr(self, name) in known, f"{name} must be one of {known}, got {getattr(self, name)!r}.")

@@ -3,23 +3,42 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from abc import ABC, abstractmethod
 
-from torch import Tensor
+import torch
+from torch import Tensor, nn
 
 #: Between these, and to this accuracy in log sharpness, is searched.
 LEAST, MOST, ACCURACY = 0.05, 20.0, 1e-3
 
 
-def best_sharpness(log_probabilities: Callable[[float], Tensor], y: Tensor) -> float:
-    """The sharpness with the least −log p of the true classes y, where `log_probabilities(sharpness)` gives (n, C).
+class Sharpened(nn.Module, ABC):
+    """A layer from embeddings to class probabilities that are proportional to exp(sharpness · score)."""
 
-    Golden-section search: with temperatures of a softmax that is a convex problem, with a tree of nodes nearly so.
-    """
+    sharpness: Tensor
+    """A buffer; 1 unless `sharpen` has been called."""
+
+    @abstractmethod
+    def scores(self, embeddings: Tensor) -> Tensor:
+        """Class log-probabilities (T, C) as the model has them, up to a constant a row."""
+
+    @torch.no_grad()
+    def log_probabilities(self, embeddings: Tensor) -> Tensor:
+        """Class log-probabilities (T, C)."""
+        return (self.sharpness * self.scores(embeddings)).log_softmax(-1)
+
+    @torch.no_grad()
+    def sharpen(self, embeddings: Tensor, y: Tensor) -> None:
+        """Choose `sharpness` for rows that were not trained on. It changes no order of classes."""
+        self.sharpness.fill_(best_sharpness(self.scores(embeddings), y))
+
+
+def best_sharpness(scores: Tensor, y: Tensor) -> float:
+    """The sharpness with the least −log p of the true classes y, scores (n, C). Golden-section search: it is convex."""
     shrink = (math.sqrt(5) - 1) / 2
 
     def cost(log_sharpness: float) -> float:
-        return float(-log_probabilities(math.exp(log_sharpness)).gather(1, y[:, None]).mean())
+        return float(-(math.exp(log_sharpness) * scores).log_softmax(-1).gather(1, y[:, None]).mean())
 
     low, high = math.log(LEAST), math.log(MOST)
     inner = [high - shrink * (high - low), low + shrink * (high - low)]
@@ -34,8 +53,3 @@ def best_sharpness(log_probabilities: Callable[[float], Tensor], y: Tensor) -> f
             inner[1] = low + shrink * (high - low)
             costs[1] = cost(inner[1])
     return math.exp((low + high) / 2)
-
-
-def best_softmax_sharpness(scores: Tensor, y: Tensor) -> float:
-    """The same where probabilities are the softmax of sharpness × scores (n, C)."""
-    return best_sharpness(lambda sharpness: (sharpness * scores).log_softmax(-1), y)

@@ -33,13 +33,15 @@ class State:
     network: nn.Module
     layer: Layer
     training: Training
+    beside: ObjectiveLayer | None = None
+    """The objective's layer once a head has taken its place, where it goes on being trained."""
     epoch: int = 0
     step: int = 0
     log: list[dict[str, Any]] = field(default_factory=list)
     best: Best | None = None
 
     def __post_init__(self) -> None:
-        self.optimiser = make_optimiser(self.training, self.network, self.layer)
+        self.optimiser = make_optimiser(self.training, self.network, self.layer, self.beside)
         device = next(self.layer.parameters()).device
         self.total = torch.zeros((), dtype=torch.float64, device=device)  # of the losses of this epoch
         self.started = time.perf_counter()
@@ -49,12 +51,18 @@ class State:
         return self.layer if isinstance(self.layer, DeepHead) else None
 
     def join(self, head: DeepHead) -> None:
-        """The head takes the place of the objective's layer; the momentum of the network goes on."""
-        before, self.layer = self.optimiser.state, head
-        self.optimiser = make_optimiser(self.training, self.network, head)
-        for p in self.network.parameters():
+        """The head takes the place of the objective's layer; the momentum of what is still trained goes on."""
+        assert isinstance(self.layer, ObjectiveLayer)
+        before, self.beside = self.optimiser.state, self.layer if self.training.objective_weight else None
+        self.layer = head
+        self.optimiser = make_optimiser(self.training, self.network, head, self.beside)
+        for _, p in self._parameters():
             if p in before:
                 self.optimiser.state[p] = before[p]
+
+    def loss_beside(self, embeddings: Tensor, y: Tensor) -> Tensor | float:
+        """What the objective adds to the head's loss."""
+        return 0.0 if self.beside is None else self.training.objective_weight * self.beside.plain_loss(embeddings, y)
 
     def set_rate(self, rate: float) -> None:
         for group in self.optimiser.param_groups:
@@ -68,14 +76,12 @@ class State:
     # ------------------------------------------------------------------------------------------------- as tensors
 
     def model_tensors(self) -> dict[str, Tensor]:
-        """Network and layer, by name; not copied."""
-        parts = {"network": self.network, "layer": self.layer}
-        return {
-            f"{part}.{name}": value for part, module in parts.items() for name, value in module.state_dict().items()
-        }
+        """Network and layers, by name; not copied."""
+        parts = self._parts().items()
+        return {f"{part}.{name}": value for part, module in parts for name, value in module.state_dict().items()}
 
     def load_model(self, tensors: dict[str, Tensor]) -> None:
-        for part, module in {"network": self.network, "layer": self.layer}.items():
+        for part, module in self._parts().items():
             own = {name.removeprefix(f"{part}."): t for name, t in tensors.items() if name.startswith(f"{part}.")}
             module.load_state_dict(own)
 
@@ -95,16 +101,23 @@ class State:
         values = [*self.network.buffers(), *self.layer.buffers(recurse=False), *(p for _, p in self._parameters())]
         return torch.stack([value.isfinite().all() for value in [self.total, *values]]).all()
 
+    def _parts(self) -> dict[str, nn.Module]:
+        found: dict[str, nn.Module] = {"network": self.network, "layer": self.layer}
+        return found if self.beside is None else found | {"beside": self.beside}
+
     def _parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
-        for part, module in {"network": self.network, "layer": self.layer}.items():
+        for part, module in self._parts().items():
             for name, parameter in module.named_parameters():
                 yield f"{part}.{name}", parameter
 
 
-def make_optimiser(training: Training, network: nn.Module, layer: Layer) -> torch.optim.SGD:
+def make_optimiser(
+    training: Training, network: nn.Module, layer: Layer, beside: ObjectiveLayer | None
+) -> torch.optim.SGD:
     """Stochastic gradient descent; matrices decay (see `Training`), nothing in a head does."""
     is_head = isinstance(layer, DeepHead)
-    parameters = [*network.parameters(), *([] if is_head else layer.parameters())]
+    linear = beside if is_head else layer
+    parameters = [*network.parameters(), *([] if linear is None else linear.parameters())]
     matrices, vectors = [p for p in parameters if p.dim() > 1], [p for p in parameters if p.dim() <= 1]
     groups = [
         {"params": matrices, "weight_decay": training.weight_decay, "times": 1.0},

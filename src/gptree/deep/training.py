@@ -136,11 +136,13 @@ def _train(task: Task, state: State, checkpoints: Checkpoints, group: Processes,
             torch.manual_seed(batch.seed + group.index)  # for networks that draw, as dropout does
             state.set_rate(training.rate(epoch + state.step / task.steps))
             if isinstance(layer, DeepHead):
-                loss = layer.loss(group.gather(network(x)), classes[state.step])
+                embeddings = group.gather(network(x))
+                loss = layer.loss(embeddings, classes[state.step])
+                group.step(loss + state.loss_beside(embeddings, classes[state.step]), state.optimiser)
             else:
                 pictures = training.objective.pictures(x, batch.seed)
                 loss = layer.loss(group.gather(network(pictures)), classes[state.step], batch.seed)
-            group.step(loss, state.optimiser)
+                group.step(loss, state.optimiser)
             if isinstance(layer, DeepHead):
                 layer.update()
             state.total += loss.detach()
@@ -168,7 +170,8 @@ def _first_state(backbone: nn.Module, task: Task, group: Processes) -> State:
 
 def _end_epoch(task: Task, state: State, checkpoints: Checkpoints, group: Processes) -> dict[str, Any]:
     """The row of the log for an epoch whose steps are done; the state then stands before the next one."""
-    group.hold_together(*state.network.buffers(), *state.layer.parameters(), *state.layer.buffers())
+    layers = [layer for layer in (state.layer, state.beside) if layer is not None]
+    group.hold_together(*state.network.buffers(), *(t for l in layers for t in (*l.parameters(), *l.buffers())))
     training, done = task.training, state.epoch + 1
     row = _row(task, state, checkpoints)
     last = done == training.epochs

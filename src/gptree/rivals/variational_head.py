@@ -17,7 +17,6 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from gptree.deep.heads import DeepHead
-from gptree.deep.sharpness import best_softmax_sharpness
 from gptree.maths.kernels import gram
 from gptree.maths.linalg import cholesky
 
@@ -68,8 +67,6 @@ class VariationalHead(DeepHead):
 
     rows : n, all that are trained on.
     """
-
-    sharpness: Tensor
 
     def __init__(self, q: WhitenedPosterior, rows: int) -> None:
         super().__init__()
@@ -122,16 +119,7 @@ class VariationalHead(DeepHead):
         return mean, variance + rest
 
     @torch.no_grad()
-    def log_probabilities(self, embeddings: Tensor) -> Tensor:
-        """Class log-probabilities (T, C): those of the model times `sharpness`, normalised."""
-        return (self.sharpness * self._model_log_probabilities(embeddings)).log_softmax(-1)
-
-    @torch.no_grad()
-    def sharpen(self, embeddings: Tensor, y: Tensor) -> None:
-        """Choose `sharpness` for rows that were not trained on."""
-        self.sharpness.fill_(best_softmax_sharpness(self._model_log_probabilities(embeddings), y))
-
-    def _model_log_probabilities(self, embeddings: Tensor) -> Tensor:
+    def scores(self, embeddings: Tensor) -> Tensor:
         return torch.cat([self._class_log_probabilities(*some) for some in self._all_latents(embeddings)])
 
     def _all_latents(self, embeddings: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
