@@ -52,16 +52,17 @@ METHODS = (
 NAMES = ("data", "method", "settings", "seed", "versions", "machine", "commit")
 
 
-def make_method(name: str, seed: int) -> Any:
+def make_method(name: str, seed: int, representatives: int = 5, kernel: str = "rbf") -> Any:
+    """A method of `METHODS`. The kernel is that of the paper's tree; rivals take neither of the two settings."""
     family, _, variant = name.partition(", ")
     if family.startswith("rival: "):
         rival = INCREMENTAL[family.removeprefix("rival: ")]()
         if "random_state" in rival.get_params():
             rival.set_params(random_state=seed)
         return Mapped(rival)
-    growth = Growth(strategy=STRATEGIES[variant])
+    growth = Growth(representatives, strategy=STRATEGIES[variant])
     if family == "paper":
-        return GPTreeClassifier.paper("rbf", output_scale=8.0, growth=growth, random_state=seed)
+        return GPTreeClassifier.paper(kernel, output_scale=8.0, growth=growth, random_state=seed)
     return {"forest": GPForestClassifier, "tree": GPTreeClassifier}[family](growth=growth, random_state=seed)
 
 
@@ -89,8 +90,11 @@ def run(trial: Trial, folder: str) -> Mapping[str, Any]:
 
 
 def run_method(trial: Trial, stream: SessionStream) -> Mapping[str, Any]:
+    """Teach the trial's method the stream; of its settings, `representatives` and `kernel` are the method's."""
     torch.set_num_threads(1)
-    result = run_stream(make_method(trial.method, trial.seed), stream, seed=trial.seed, method=trial.method)
+    chosen = {name: value for name, value in trial.settings.items() if name in ("representatives", "kernel")}
+    method = make_method(trial.method, trial.seed, **chosen)
+    result = run_stream(method, stream, seed=trial.seed, method=trial.method)
     sessions = [{key: value for key, value in row.items() if key not in NAMES} for row in result.rows]
     return {"sessions": sessions, "reliability": result.details["reliability"]}
 

@@ -4,8 +4,8 @@
 
 NAME is one of `NETWORKS`. Trains on the base classes of the public lists (what was interrupted goes on from `--runs`),
 and writes to `--out` the embeddings of all pictures, averaged over the picture and its mirror image, as files
-`NAME.0.npz`, … of float16 `x` with `y`, `split` and `path`: what `benchmarks.fscil_pictures` measures heads on. Prints
-the accuracy of nearest class means, before any head.
+`NAME.0.npz`, … of float16 `x` with `y`, `split` and `path`: the folder `networks` of the experiments on sessions.
+Prints the accuracy of nearest class means, before any head.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import json
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from torch import nn
@@ -51,7 +51,17 @@ class Network:
     training: Training
     augment: tuple[Any, ...]
     backbone: str = "resnet18"
+    stem: Literal["small", "cifar"] = "small"
     size: int | None = None
+
+
+class Embeddings(NamedTuple):
+    """Of pictures: x (n, d), class numbers y (n,), split (n,) 0 train 1 test, path (n,) `CLASS/FILE`."""
+
+    x: np.ndarray
+    y: np.ndarray
+    split: np.ndarray
+    path: np.ndarray
 
 
 STRONG = (RandomResizedCrop(0.2), RandomFlip(), ColourJitter(0.4, 0.4, 0.4))
@@ -87,12 +97,15 @@ NETWORKS = {
         backbone="efficientnet_lite0",
         size=224,
     ),
+    "cifar-plain": Network(
+        "cifar100", 60, pretrained(150, CrossEntropy(), 0.2), (RandomCrop(4), RandomFlip()), stem="cifar"
+    ),
 }
 
 
 def make_backbone(network: Network, weights: Path | None) -> nn.Module:
     if network.backbone == "resnet18":
-        return resnet18(stem="small")
+        return resnet18(stem=network.stem)
     from benchmarks.backbones import efficientnet_lite0
 
     if weights is None:
@@ -141,6 +154,20 @@ def write(x: np.ndarray, found: Pictures, out: Path, name: str) -> None:
             split=found.split[rows],
             path=found.path[rows],
         )
+
+
+def read(name: str, folder: Path) -> Embeddings:
+    """What `write` wrote."""
+    files = sorted(folder.glob(f"{name}.*.npz"))
+    if not files:
+        weights = "" if NETWORKS[name].backbone == "resnet18" else " --weights DIR"
+        raise FileNotFoundError(
+            f"{folder} has no embeddings {name}.0.npz, …. Make them with `python -m benchmarks.fscil_networks {name} "
+            f"--pictures DIR --runs DIR --out {folder}{weights}`."
+        )
+    parts = [np.load(file, allow_pickle=False) for file in files]
+    x, y, split, path = (np.concatenate([part[array] for part in parts]) for array in Embeddings._fields)
+    return Embeddings(x.astype(np.float32), y.astype(int), split, path)
 
 
 def class_mean_accuracy(x: np.ndarray, found: Pictures, base: int) -> dict[str, float]:

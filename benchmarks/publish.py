@@ -8,7 +8,6 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from benchmarks import (
-    deep_cifar,
     deep_step,
     fscil_features,
     fscil_speed,
@@ -133,7 +132,6 @@ def main() -> None:
             "labelling": labelling.table(list(Rows(labelling.RESULTS))),
             "fscil_speed": fscil_speed.table(Rows(fscil_speed.RESULTS)),
             "deep_step": deep_step.table(list(Rows(deep_step.RESULTS))),
-            "deep_cifar": deep_cifar.table(list(Rows(deep_cifar.RESULTS))),
             "million_rows": million_rows.table(Rows(million_rows.RESULTS)),
             "sparse_cap": sparse_cap.table(list(Rows(sparse_cap.RESULTS))),
             "sparse_forms": sparse_forms.rounding_table(Rows(sparse_forms.RESULTS)),

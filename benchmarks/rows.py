@@ -8,9 +8,13 @@ import hashlib
 import json
 import math
 import os
+import traceback
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from multiprocessing import get_context
 from pathlib import Path
@@ -20,7 +24,8 @@ from typing import Any
 import numpy as np
 from joblib import Parallel, delayed
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, track
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from benchmarks.machine import machine, measured, versions
 
@@ -44,6 +49,11 @@ class Trial:
     def key(self) -> str:
         text = json.dumps(self.as_json(), sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    @property
+    def name(self) -> str:
+        """For people; trials that differ in their settings share it."""
+        return f"{self.experiment} · {self.data} · {self.method} · {self.seed}"
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -91,6 +101,9 @@ class Row:
         return cls(trial=trial, **fields)
 
 
+Metrics = Callable[[Trial], Mapping[str, Any]]  # of a trial
+
+
 class Rows:
     """The rows of a JSONL file. Damaged lines are skipped and reported; a trial's last row is its row."""
 
@@ -134,9 +147,34 @@ class Rows:
         self._rows[row.trial.key] = Row.from_line(text)
 
 
+@dataclass(frozen=True)
+class Failure:
+    """A trial that raised, and so has no row."""
+
+    trial: Trial
+    error: str  # in one line
+    traceback: str = ""
+
+
+class FailedTrials(RuntimeError):
+    """Some trials raised; all others have their rows."""
+
+    def __init__(self, failures: Iterable[Failure]):
+        self.failures = list(failures)
+        told = "; ".join(f"{failure.trial.name}: {failure.error}" for failure in self.failures)
+        super().__init__(f"{len(self.failures)} trials failed, all others have their rows: {told}")
+
+    def by_error(self) -> dict[str, list[Failure]]:
+        """Failures of one cause, such as a missing file, together."""
+        groups: defaultdict[str, list[Failure]] = defaultdict(list)
+        for failure in self.failures:
+            groups[failure.error].append(failure)
+        return dict(groups)
+
+
 def run_trials(
     trials: Iterable[Trial],
-    function: Callable[[Trial], Mapping[str, Any]],
+    function: Metrics,
     rows: Rows,
     fresh_process: bool = False,
     n_jobs: int = 1,
@@ -145,21 +183,25 @@ def run_trials(
 
     `fresh_process`: each trial in a new process, so that its peak memory is its own. `n_jobs`: so many trials at a
     time, through joblib. In both cases `function` must be picklable, and set what a process starts with, such as
-    torch's number of threads.
+    torch's number of threads. A trial that raises does not stop the others: `FailedTrials` is raised after the last.
     """
-    trials = list(trials)
-    if n_jobs != 1:
-        _run_parallel([trial for trial in trials if not rows.done(trial)], function, rows, n_jobs)
-        return
-    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
-    with Progress(*columns, console=Console(stderr=True)) as progress:
-        task = progress.add_task("", total=len(trials))
-        for trial in trials:
-            name = f"{trial.experiment} · {trial.data} · {trial.method} · {trial.seed}"
-            progress.update(task, description=name)
-            if not rows.done(trial):
-                rows.append(_in_fresh_process(function, trial) if fresh_process else _run(function, trial))
-            progress.advance(task)
+    wanted = {trial.key: trial for trial in trials}
+    left = [trial for trial in wanted.values() if not rows.done(trial)]
+    failures = []
+    with _progress(len(wanted), len(wanted) - len(left)) as bar:
+        if n_jobs == 1:
+            outcomes = _one_by_one(left, function, fresh_process, bar.begin)
+        else:
+            outcomes = _parallel(left, function, n_jobs, bar.begin)
+        with closing(outcomes):
+            for outcome in outcomes:
+                if isinstance(outcome, Failure):
+                    failures.append(outcome)
+                else:
+                    rows.append(outcome)
+                bar.end(outcome)
+    if failures:
+        raise FailedTrials(failures)
 
 
 def measure_and_print(
@@ -180,14 +222,48 @@ def measure_and_print(
     print(table(list(rows)))
 
 
-def _run_parallel(trials: list[Trial], function: Callable[[Trial], Mapping[str, Any]], rows: Rows, n_jobs: int) -> None:
-    tasks = (delayed(_run)(function, trial) for trial in trials)
-    finished: Any = Parallel(n_jobs=n_jobs, return_as="generator_unordered")(tasks)
-    for row in track(finished, "trials", total=len(trials), console=Console(stderr=True)):
-        rows.append(row)
+def _one_by_one(
+    trials: Iterable[Trial], function: Metrics, fresh_process: bool, begin: Callable[[Trial], None]
+) -> Generator[Row | Failure]:
+    for trial in trials:
+        begin(trial)
+        yield _in_fresh_process(function, trial) if fresh_process else _attempt(function, trial)
 
 
-def _run(function: Callable[[Trial], Mapping[str, Any]], trial: Trial) -> Row:
+def _parallel(
+    trials: list[Trial], function: Metrics, n_jobs: int, begin: Callable[[Trial], None]
+) -> Generator[Row | Failure]:
+    finished: set[str] = set()
+    tasks = (delayed(_attempt)(function, trial) for trial in trials)
+    # Single tasks, not batches: a short trial's row does not wait for its neighbours.
+    how: dict[str, Any] = {"batch_size": 1, "return_as": "generator_unordered"}
+    outcomes: Any = Parallel(n_jobs, **how)(tasks)
+    try:
+        for outcome in outcomes:
+            finished.add(outcome.trial.key)
+            yield outcome
+    except GeneratorExit:  # interrupted: the workers stop, and joblib need not warn of what they did not finish
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            outcomes.close()
+        raise
+    except BrokenProcessPool:
+        # A process was killed, by whichever trial took the memory. Apart, each of the rest has its own chance.
+        rest = (trial for trial in trials if trial.key not in finished)
+        yield from _one_by_one(rest, function, True, begin)
+
+
+def _attempt(function: Metrics, trial: Trial) -> Row | Failure:
+    try:
+        row = _run(function, trial)
+        row.to_line()  # metrics that are not plain fail here, as part of the trial
+    except Exception as error:
+        # As text: an exception need not be picklable.
+        return Failure(trial, " ".join(f"{type(error).__name__}: {error}".split()), traceback.format_exc())
+    return row
+
+
+def _run(function: Metrics, trial: Trial) -> Row:
     result = measured(function, trial)
     return Row(
         trial=trial,
@@ -199,9 +275,44 @@ def _run(function: Callable[[Trial], Mapping[str, Any]], trial: Trial) -> Row:
     )
 
 
-def _in_fresh_process(function: Callable[[Trial], Mapping[str, Any]], trial: Trial) -> Row:
+def _in_fresh_process(function: Metrics, trial: Trial) -> Row | Failure:
     with ProcessPoolExecutor(max_workers=1, mp_context=get_context("spawn")) as pool:
-        return pool.submit(_run, function, trial).result()
+        try:
+            return pool.submit(_attempt, function, trial).result()
+        except BrokenProcessPool:
+            return Failure(trial, "the process was killed; it may have run out of memory")
+
+
+class _Bar:
+    """A progress bar; where nobody watches one, as in a log, a line for each trial that ends."""
+
+    def __init__(self, progress: Progress, total: int, done: int):
+        self._progress = progress
+        self._task = progress.add_task("", total=total, completed=done)
+
+    def begin(self, trial: Trial) -> None:
+        self._progress.update(self._task, description=escape(trial.name))
+
+    def end(self, outcome: Row | Failure) -> None:
+        name = escape(outcome.trial.name)
+        self._progress.update(self._task, advance=1, description=name)
+        failed = isinstance(outcome, Failure)
+        console = self._progress.console
+        if failed or not console.is_terminal:
+            task = self._progress.tasks[0]
+            how = f"failed: {escape(outcome.error)}" if failed else f"{outcome.seconds['wall']:.1f} s"
+            console.print(f"{task.completed:.0f}/{task.total:.0f} {name}: {how}", highlight=False, soft_wrap=True)
+
+
+@contextmanager
+def _progress(total: int, done: int) -> Iterator[_Bar]:
+    console = Console(stderr=True)
+    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
+    left = TextColumn("left"), TimeRemainingColumn()
+    day = 24 * 3600.0  # the speed is that of all trials: some take hours
+    shown = {"console": console, "disable": not console.is_terminal, "speed_estimate_period": day}
+    with Progress(*columns, *left, **shown) as progress:
+        yield _Bar(progress, total, done)
 
 
 def _plain(value: Any) -> Any:

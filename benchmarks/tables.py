@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -48,6 +48,30 @@ class Summary:
             return "–"
         mean = f"{self.mean:.{digits}f}"
         return mean if math.isnan(self.error) else f"{mean} ± {self.error:.{digits}f}"
+
+
+Better = Callable[[Iterable[float]], float]  # max or min
+
+
+def bold_best(texts: Sequence[str], values: Sequence[float | None], better: Better = max) -> list[str]:
+    """The texts, those of the best value in bold; None and NaN are never the best."""
+    found = [value for value in values if value is not None and not math.isnan(value)]
+    best = better(found) if found else math.nan
+    return [f"**{text}**" if value == best else text for text, value in zip(texts, values, strict=True)]
+
+
+def best_of_line(line: Sequence[Summary], digits: int, better: Better = max) -> list[str]:
+    """The cells of a line, the best mean in bold, and with it every mean that is shown by the same digits."""
+    shown = [round(summary.mean, digits) for summary in line]
+    return bold_best([summary.text(digits) for summary in line], shown, better)
+
+
+def best_of_columns(
+    lines: Sequence[Sequence[Summary]], digits: Sequence[int], better: Sequence[Better]
+) -> list[list[str]]:
+    """The cells of lines, the best of each column in bold; digits and what is better by column."""
+    columns = zip(zip(*lines, strict=True), digits, better, strict=True)
+    return [list(cells) for cells in zip(*(best_of_line(*column) for column in columns), strict=True)]
 
 
 def field_of(row: Row, path: str, absent: Any = None) -> Any:

@@ -54,6 +54,7 @@ def test_training_equals_a_plain_loop() -> None:
     training = Training(
         epochs=3,
         cross_entropy_epochs=2,
+        objective_weight=0.0,
         batch_size=40,
         learning_rate=0.05,
         schedule=Cosine(1.0),
@@ -263,7 +264,7 @@ def test_the_objective_may_stay_beside_the_head() -> None:
 
 def test_momentum_goes_on_when_the_head_joins() -> None:
     net = network()
-    state = State(net, CrossEntropy().layer(6, 5, 0, torch.float32), Training())
+    state = State(net, CrossEntropy().layer(6, 5, 0, torch.float32), Training(objective_weight=0.0))
     layer = state.layer
     layer.loss(net(torch.as_tensor(X[:8])), torch.as_tensor(Y[:8]), 0).backward()  # pyright: ignore
     state.optimiser.step()

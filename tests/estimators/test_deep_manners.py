@@ -73,7 +73,7 @@ def test_parameters() -> None:
     assert (model.training.epochs, model.sparse.inducing, model.head.tree) == (90, 7, "chain")
     assert DeepGPTreeClassifier(backbone).training.epochs == Training().epochs  # defaults are not shared
     assert is_classifier(model)
-    assert "epochs=90" in repr(model)
+    assert "epochs=90" in repr(model.training)
     with pytest.raises(TypeError):
         DeepGPTreeClassifier()  # pyright: ignore[reportCallIssue]
 

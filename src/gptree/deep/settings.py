@@ -76,7 +76,7 @@ class Training(Settings):
     epochs: int = 200
     cross_entropy_epochs: int = 80
     objective: Objective = field(default_factory=CrossEntropy)
-    objective_weight: float = 0.0
+    objective_weight: float = 1.0
     batch_size: int = 128
     learning_rate: float = 0.1
     momentum: float = 0.9

@@ -1,0 +1,171 @@
+"""Few-shot class-incremental learning: the paper's Table 3, its figure 3, and the studies of its supplement.
+
+The data folder holds `cub_efficientnet_lite2.npz`, the public lists of sessions in `fscil/cub200` and
+`fscil/mini_imagenet`, and in `networks` the embeddings that `benchmarks.fscil_networks` writes. The experiments have
+trials in common, so that all keep their rows in one file: what one has measured, the others need not measure again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks import fscil_features
+from benchmarks.experiment import RESULTS, Experiment
+from benchmarks.experiments import fscil_findings as findings
+from benchmarks.experiments import fscil_shown as shown
+from benchmarks.experiments.fscil_lines import CIFAR, CUB, FROZEN, KERNELS, METHODS, MINI, REPRESENTATIVES, TREES, Line
+from benchmarks.experiments.fscil_quoted import TABLE_3, TREE_VARIANTS
+from benchmarks.fscil_networks import NETWORKS, read
+from benchmarks.rows import Trial
+from gptree.protocols import SessionStream, stream_from_arrays, stream_from_lists
+
+SEEDS = 3
+#: Sessions of CIFAR-100. Its public lists number the pictures by their place in a file that image folders do not have.
+CIFAR_SESSIONS: dict[str, Any] = {"base": 60, "way": 5, "shot": 5, "seed": 0}
+
+
+@dataclass(frozen=True)
+class SessionExperiment(Experiment):
+    """An experiment whose trials others have too: one file holds the rows of all."""
+
+    @property
+    def results(self) -> Path:
+        return RESULTS / "fscil-sessions.jsonl"
+
+
+def trials(seeds: int, lines: tuple[Line, ...], data: tuple[str, ...]) -> list[Trial]:
+    return [line.trial(name, seed) for name in data for seed in range(seeds) for line in lines]
+
+
+def run(trial: Trial, folder: Path) -> Mapping[str, Any]:
+    return fscil_features.run_method(trial, make_stream(trial.data, Path(folder)))
+
+
+def make_stream(data: str, folder: Path) -> SessionStream:
+    """The sessions of a data set; all seeds have the same."""
+    if data == FROZEN:
+        return fscil_features.make_stream("cub200", str(folder), seed=0)
+    found = read(data, folder / "networks")
+    if data != CIFAR:
+        return stream_from_lists(folder / "fscil" / NETWORKS[data].data, found.x, found.y, paths=found.path, name=data)
+    parts = (array[found.split == split] for split in (0, 1) for array in (found.x, found.y))
+    # classes arrive in the order of their numbers, as in the public lists
+    return stream_from_arrays(*parts, **CIFAR_SESSIONS, order=np.unique(found.y), name=data)
+
+
+def experiment(
+    name: str, lines: tuple[Line, ...], data: tuple[str, ...], say: Any, metric: str = "accuracy", **others: Any
+) -> Experiment:
+    """One that shows these lines on these data sets, session by session."""
+    return SessionExperiment(
+        name=name,
+        seeds=SEEDS,
+        trials=partial(trials, lines=lines, data=data),
+        run=run,
+        tables=partial(shown.tables, lines=lines, data=data, metric=metric),
+        figure=partial(shown.figure, lines=lines, data=data, metric=metric),
+        findings=partial(say, data=data),
+        **others,
+    )
+
+
+HEADS = """
+Every head sees the same embeddings of one frozen network, so that heads are compared and not networks; the paper's
+rivals train the network further in each session. GP-Tree: the paper's settings for novel sessions (RBF kernel of
+length-scale 1 and output scale 8 on inputs of unit length, zero mean, Gibbs sampling, shared root), in the base session
+too, which is fitted by coordinate ascent through five examples of a class as inducing points; the paper learns kernel
+and inducing points of the base session together with the network. Nothing is set aside for validation. Classes and
+shots are fixed, so that seeds change the methods' own random choices only; the paper averages over 10 trainings."""
+CUB_DIFFERS = """\
+(a) EfficientNet-Lite2 with ImageNet weights, never trained on birds, 1,280 features; (b) EfficientNet-Lite0 with
+ImageNet weights, trained on the 100 base classes by cross-entropy for 40 epochs. The paper trains a ResNet-18 with
+ImageNet weights on the base classes, 20 epochs by cross-entropy and 80 with GP-Tree, 512 features."""
+MINI_DIFFERS = """\
+A ResNet-18 with a stem for small pictures, trained from scratch on the 60 base classes for 72 epochs with a cosine
+margin and rotated pictures. The paper trains a ResNet-18 with the standard stem, 40 epochs by cross-entropy and 60 with
+GP-Tree. Its figure gives no numbers, so that none are quoted."""
+CIFAR_DIFFERS = """\
+Not in the paper. A ResNet-18 with a stem for 32 × 32 pixels, trained on the 60 base classes for 150 epochs by
+cross-entropy. Classes and test pictures of the sessions are those of the public lists; the five shots of a new class
+are drawn with a fixed seed."""
+STUDY_DIFFERS = """\
+CUB: EfficientNet-Lite2 with ImageNet weights, not trained further; the paper trains a ResNet-18 on the base classes.
+mini-ImageNet, which the supplement does not have: the network of `fscil-mini-imagenet`. Five shots as in the paper."""
+FIGURE_ONLY = "The paper's figure gives no numbers, so that none are quoted."
+
+EXPERIMENTS: tuple[Experiment, ...] = (
+    experiment(
+        "fscil-cub",
+        METHODS,
+        CUB,
+        findings.sessions,
+        title="Few-shot class-incremental learning on CUB-200",
+        paper="Table 3",
+        quoted=(TABLE_3,),
+        differs=f"{CUB_DIFFERS}{HEADS}",
+    ),
+    experiment(
+        "fscil-mini-imagenet",
+        METHODS,
+        MINI,
+        findings.sessions,
+        title="Few-shot class-incremental learning on mini-ImageNet",
+        paper="Figure 3",
+        differs=f"{MINI_DIFFERS}{HEADS}",
+    ),
+    experiment(
+        "fscil-cifar100",
+        METHODS,
+        (CIFAR,),
+        findings.sessions,
+        title="Few-shot class-incremental learning on CIFAR-100",
+        paper="beside Table 3 and figure 3",
+        differs=f"{CIFAR_DIFFERS}{HEADS}",
+    ),
+    experiment(
+        "fscil-trees",
+        TREES,
+        (FROZEN, *MINI),
+        findings.trees,
+        title="Where new classes go in the tree",
+        paper="supplement, table of tree construction variants",
+        quoted=(TREE_VARIANTS,),
+        differs=f"{STUDY_DIFFERS}\nGrafting is not in the paper.",
+    ),
+    experiment(
+        "fscil-representatives",
+        REPRESENTATIVES,
+        (FROZEN, *MINI),
+        findings.representatives,
+        title="How many examples of a base class are kept",
+        paper="supplement, figure of the number of representative samples",
+        differs=f"{STUDY_DIFFERS}\nRepresentatives are the examples nearest to k-means centres; the paper learns them. "
+        f"{FIGURE_ONLY}",
+    ),
+    experiment(
+        "fscil-kernels",
+        KERNELS,
+        (FROZEN, *MINI),
+        findings.kernels,
+        title="Kernels of the paper's tree",
+        paper="supplement, figure of the kernel choice",
+        differs=f"{STUDY_DIFFERS}\nAll kernels have the output scale 8. {FIGURE_ONLY}",
+    ),
+    experiment(
+        "fscil-forgetting",
+        METHODS,
+        (FROZEN, *MINI),
+        findings.forgetting,
+        metric="forgetting",
+        title="Average forgetting",
+        paper="supplement, figure of average forgetting",
+        differs=f"{STUDY_DIFFERS}\nThe paper compares with SDC and PODNet, which train the network further. "
+        f"{FIGURE_ONLY}",
+    ),
+)

@@ -1,0 +1,74 @@
+"""The lines of the tables and figures on sessions, and the data sets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from benchmarks.rows import Row, Trial
+from gptree.rivals import INCREMENTAL
+
+FROZEN, CIFAR = "cub-frozen", "cifar-plain"
+CUB, MINI = (FROZEN, "cub"), ("mini-margin",)
+DATA = {
+    FROZEN: "CUB-200, EfficientNet-Lite2 of ImageNet, frozen",
+    "cub": "CUB-200, EfficientNet-Lite0 trained on the base classes",
+    "mini-margin": "mini-ImageNet, ResNet-18 trained on the base classes",
+    CIFAR: "CIFAR-100, ResNet-18 trained on the base classes",
+}
+
+
+@dataclass(frozen=True)
+class Line:
+    """What one line shows: a method, and its settings where they are not the usual ones."""
+
+    name: str
+    method: str
+    representatives: int = 5
+    kernel: str = "rbf"
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Of the trial; a kernel belongs to the paper's tree alone."""
+        kernel = {"kernel": self.kernel} if self.method.startswith("paper, ") else {}
+        return {"representatives": self.representatives, **kernel}
+
+    def trial(self, data: str, seed: int) -> Trial:
+        return Trial("fscil-sessions", self.method, data, seed, self.settings)
+
+    def of(self, rows: Iterable[Row], data: str) -> list[Row]:
+        """Its rows on a data set, one a seed."""
+        return [
+            row
+            for row in rows
+            if (row.trial.method, row.trial.data) == (self.method, data) and dict(row.trial.settings) == self.settings
+        ]
+
+
+PAPER = Line("GP-Tree, the paper's settings", "paper, shared root")
+FOREST = Line("gptree forest", "forest, shared root")
+RIVAL_NAMES = {
+    "class-mean": "nearest class mean",
+    "slda": "streaming LDA",
+    "ranpac": "RanPAC",
+    "ranpac-balanced": "RanPAC, class-balanced",
+    "lda-teen": "LDA with shrunk novel means",
+    "rf-lda-teen": "LDA with shrunk novel means, random features",
+    "logistic-memory": "logistic regression on kept examples",
+}
+RIVALS = tuple(Line(RIVAL_NAMES.get(name, name), f"rival: {name}") for name in INCREMENTAL)
+METHODS = (PAPER, FOREST, Line("gptree tree", "tree, shared root"), *RIVALS)
+
+SHARED, SESSION, REBUILD, GRAFT = TREES = (
+    Line("shared root (GP-Tree)", "paper, shared root"),
+    Line("session tree", "paper, session tree"),
+    Line("rebuild tree", "paper, rebuild"),
+    Line("graft", "paper, graft"),
+)
+REPRESENTATIVES = tuple(Line(f"{kept} kept", "paper, shared root", representatives=kept) for kept in (5, 4, 3, 2, 1))
+RBF, MATERN, LINEAR = KERNELS = (
+    Line("RBF", "paper, shared root"),
+    Line("Matérn 5/2", "paper, shared root", kernel="matern52"),
+    Line("linear", "paper, shared root", kernel="linear"),
+)

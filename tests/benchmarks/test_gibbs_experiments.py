@@ -1,0 +1,415 @@
+"""Gibbs sampling on frozen features: fair draws and choices, every method runs, and words that follow the rows."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from benchmarks.data import load
+from benchmarks.experiments import gibbs_trials
+from benchmarks.experiments.gibbs import EXPERIMENTS
+from benchmarks.experiments.gibbs_findings import chains_findings, classes_findings, inference_findings
+from benchmarks.experiments.gibbs_quoted import QUOTED, published
+from benchmarks.experiments.gibbs_shown import chains_tables, classes_tables, inference_tables
+from benchmarks.experiments.gibbs_trials import (
+    GIBBS_METHODS,
+    INFERENCES,
+    PLAIN_METHODS,
+    Task,
+    chains_for,
+    chosen_by_validation,
+    drawn,
+    halves,
+    prepared,
+    run_chains,
+    run_classes,
+    run_inference,
+)
+from benchmarks.machine import peak_memory
+from benchmarks.rendering import to_latex, to_markdown
+from benchmarks.rows import Row, Trial
+
+CLASSES, TRAIN, TEST, WIDTH = 6, 8, 5, 12
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Clusters of points in place of birds and of queries."""
+    folder = tmp_path_factory.mktemp("data")
+    rng = np.random.default_rng(0)
+    centres = rng.normal(size=(CLASSES, WIDTH))
+
+    def points(shots: int) -> tuple[np.ndarray, np.ndarray]:
+        y = np.repeat(np.arange(CLASSES), shots)
+        return (centres[y] + 0.7 * rng.normal(size=(len(y), WIDTH))).astype(np.float16), y.astype(np.int16)
+
+    (x, y), (x_new, y_new) = points(TRAIN), points(TEST)
+    both = np.concatenate([y, y_new])
+    np.savez(
+        folder / "cub_efficientnet_lite2.npz",
+        x=np.concatenate([x, x_new]),
+        y=both,
+        train=np.arange(len(both)) < len(y),
+        path=np.array([f"bird {c}/1.jpg" for c in both]),
+    )
+    names = np.array([f"intent {c}" for c in range(CLASSES)])
+    parts = {"train_x": x, "train_y": y, "test_x": x_new, "test_y": y_new}
+    np.savez(folder / "clinc150_minilm.npz", allow_pickle=False, names=names, oos_test_x=x_new[:3], **parts)
+    return folder
+
+
+def trial(method: str, data: str = "cub200", seed: int = 0, **settings: Any) -> Trial:
+    return Trial("made up", method, data, seed, {"classes": 4, **settings})
+
+
+# ------------------------------------------------------------------------------------------------------------ the data
+
+
+def test_the_halves_are_fixed_disjoint_and_halve_every_class(folder: Path) -> None:
+    dataset = load("cub200", folder)
+    validation, test = halves(dataset)
+    assert np.array_equal(np.sort(np.concatenate([validation, test])), np.arange(CLASSES * TEST))
+    for again, first in zip(halves(dataset), (validation, test), strict=True):
+        np.testing.assert_array_equal(again, first)
+    counts = np.stack([np.bincount(dataset.test_y[half]) for half in (validation, test)])
+    assert np.all(np.abs(counts[0] - counts[1]) == 1)
+
+
+def test_a_draw_keeps_to_the_halves_whatever_its_seed_and_size(folder: Path) -> None:
+    dataset = load("cub200", folder)
+    for seed in range(5):
+        for classes in (2, 4, CLASSES):
+            task = drawn(dataset, classes, seed)
+            for part, half in zip((task.validation, task.test), halves(dataset), strict=True):
+                assert len(part.y) > 0
+                assert rows_of(part.x) <= rows_of(dataset.test_x[half])
+            assert rows_of(task.train.x) <= rows_of(dataset.train_x)
+            assert len(task.train.y) == classes * TRAIN
+            assert set(task.train.y) == set(task.validation.y) == set(task.test.y) == set(range(classes))
+
+
+def test_classes_are_coded_in_a_random_order_and_labels_stay_with_their_points(folder: Path) -> None:
+    dataset = load("cub200", folder)
+    label = {x.tobytes(): y for x, y in zip(dataset.train_x, dataset.train_y, strict=True)}
+    label |= {x.tobytes(): y for x, y in zip(dataset.test_x, dataset.test_y, strict=True)}
+    orders = set()
+    for seed in range(10):
+        task = drawn(dataset, 4, seed)
+        pairs = {(label[x.tobytes()], y) for part in vars(task).values() for x, y in zip(part.x, part.y, strict=True)}
+        assert len(pairs) == 4  # one code a label
+        orders.add(tuple(int(name) for name, _ in sorted(pairs, key=lambda pair: pair[1])))
+    assert len(orders) > 5
+    assert any(list(order) != sorted(order) for order in orders)
+
+
+def test_clinc150_trains_on_as_many_rows_a_class_as_said(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(gibbs_trials.SHOTS, "clinc150", 3)
+    assert np.bincount(drawn(load("clinc150", folder), 4, 0).train.y).tolist() == [3] * 4
+
+
+def rows_of(x: np.ndarray) -> set[bytes]:
+    return {row.tobytes() for row in x}
+
+
+# ---------------------------------------------------------------------------------------------------------- the choice
+
+
+class Spy:
+    """A classifier that is right about a share of the rows, surer of it the larger the scale, and notes what it saw."""
+
+    def __init__(self, task: Task, share: float, sureness: float, seen: set[bytes]):
+        self.task, self.share, self.sureness, self.seen = task, share, sureness, seen
+
+    def set_params(self, **_: Any) -> Spy:
+        return self
+
+    def fit(self, x: np.ndarray, y: np.ndarray) -> Spy:
+        self.seen |= rows_of(x)
+        return self
+
+    def predict_proba(self, x: np.ndarray) -> np.ndarray:
+        self.seen |= rows_of(x)
+        y, classes = self.task.validation.y, int(self.task.train.y.max()) + 1
+        assert len(x) == len(y)
+        answer = np.where(np.arange(len(y)) < self.share * len(y), y, (y + 1) % classes)
+        p = np.full((len(y), classes), (1 - self.sureness) / (classes - 1))
+        p[np.arange(len(y)), answer] = self.sureness
+        return p
+
+
+def choose(task: Task, share: Mapping[tuple[str, float], float], sureness: Mapping[float, float]) -> tuple[Any, set]:
+    seen: set[bytes] = set()
+
+    def make(kernel: str, scale: float) -> Spy:
+        return Spy(task, share.get((kernel, scale), 0.5), sureness[scale], seen)
+
+    return chosen_by_validation(make, task)[1], seen
+
+
+SURENESS = {1.0: 0.5, 4.0: 0.6, 9.0: 0.7, 18.0: 0.8}
+
+
+def test_the_choice_never_looks_at_the_test_half(folder: Path) -> None:
+    task = drawn(load("cub200", folder), 4, 0)
+    _, seen = choose(task, {}, SURENESS)
+    assert seen == rows_of(task.train.x) | rows_of(task.validation.x)
+    assert not seen & rows_of(task.test.x)
+
+
+def test_the_choice_is_the_most_accurate_one_and_of_those_the_one_of_least_nll(folder: Path) -> None:
+    task = drawn(load("cub200", folder), 4, 0)
+    found, _ = choose(task, {("rbf", 4.0): 0.8}, SURENESS)
+    assert found["chosen"] == {"kernel": "rbf", "scale": 4.0}
+    assert len(found["validation"]) == 8
+    found, _ = choose(task, {("rbf", 1.0): 1.0, ("linear", 9.0): 1.0}, SURENESS)
+    assert found["chosen"] == {"kernel": "linear", "scale": 9.0}  # surer, and right
+
+
+def test_other_test_labels_change_the_report_but_not_the_choice(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = run_classes(trial("GP-Tree"), folder)
+
+    def shuffled(trial: Trial, folder: Path) -> Task:
+        task = prepared(trial, folder)
+        return replace(task, test=replace(task.test, y=np.roll(task.test.y, 1)))
+
+    monkeypatch.setattr(gibbs_trials, "prepared", shuffled)
+    second = run_classes(trial("GP-Tree"), folder)
+    assert first["chosen"] == second["chosen"]
+    assert first["validation"] == second["validation"]
+    assert first["mean"]["accuracy"] != second["mean"]["accuracy"]
+
+
+# -------------------------------------------------------------------------------------------------------- every method
+
+
+@pytest.mark.parametrize("method", GIBBS_METHODS)
+@pytest.mark.parametrize("data", ["cub200", "clinc150"])
+def test_a_trial_of_every_sampled_method(method: str, data: str, folder: Path) -> None:
+    found = run_classes(trial(method, data), folder)
+    assert found["chains"] == 20
+    assert len(found["validation"]) == 8
+    for predict_at in ("mean", "quadrature"):
+        assert found[predict_at]["accuracy"] > 0.5  # of four classes
+        assert np.isfinite([found[predict_at][name] for name in ("nll", "ece")]).all()
+    assert found["mean"]["nll"] != found["quadrature"]["nll"]
+    again = run_classes(trial(method, data), folder)
+    assert (again["validation"], again["mean"]["nll"]) == (found["validation"], found["mean"]["nll"])
+
+
+@pytest.mark.parametrize("method", PLAIN_METHODS)
+def test_a_trial_of_every_other_method(method: str, folder: Path) -> None:
+    found = run_classes(trial(method), folder)
+    assert found["mean"]["accuracy"] > 0.5
+    assert "quadrature" not in found
+    assert "validation" not in found
+
+
+@pytest.mark.parametrize("method", INFERENCES)
+def test_a_trial_of_every_inference(method: str, folder: Path) -> None:
+    found = run_inference(trial(method), folder)
+    assert found["mean"]["accuracy"] > 0.5
+    assert found["unsettled_nodes"] >= 0
+    assert found["fit_seconds"] > 0
+
+
+def test_a_trial_of_chains_and_steps(folder: Path) -> None:
+    one, more = (run_chains(trial("GP-Tree", chains=2, steps=steps), folder) for steps in (1, 3))
+    assert one["validation"] != more["validation"]
+    assert more["mean"]["accuracy"] > 0.5
+
+
+def test_a_method_without_the_memory_says_what_it_would_need(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gibbs_trials, "BUDGET", 2**16)
+    found = run_classes(trial("OVE"), folder)
+    assert "OneVsEachGP would need" in found["stopped"]
+    assert "mean" not in found
+
+
+@pytest.mark.skipif(not os.access("/proc/self/clear_refs", os.W_OK), reason="the peak of memory cannot be reset here")
+def test_memory_that_was_taken_before_a_trial_does_not_count(folder: Path) -> None:
+    large = np.ones(2**25)
+    del large
+    before = peak_memory()
+    prepared(trial("OVE"), folder)
+    assert peak_memory() < before - 2**26
+
+
+# ------------------------------------------------------------------------------------------------------------- trials
+
+
+def test_the_trials_are_those_of_the_paper() -> None:
+    by_name = {experiment.name: experiment for experiment in EXPERIMENTS}
+    assert list(by_name) == ["gibbs-classes", "gibbs-vs-vi", "gibbs-chains"]
+    for experiment in EXPERIMENTS:
+        trials = experiment.trials(experiment.seeds)
+        assert len({each.key for each in trials}) == len(trials)
+        assert {each.experiment for each in trials} == {experiment.name}
+        assert {each.settings["classes"] for each in trials} == {4, 6, 8, 10, 20, 30, 40, 50, 60}
+        assert {each.data for each in trials} == {"cub200", "clinc150"}
+    assert len(by_name["gibbs-classes"].trials(10)) == 7 * 2 * 9 * 10
+    assert [chains_for(n) for n in (4, 20, 30, 40, 60)] == [20, 20, 10, 1, 1]
+
+
+def test_quoted_figures() -> None:
+    assert published("GP-Tree", 60) == 69.92
+    assert published("OVE", 20) is None
+    assert published("residual forest", 60) is None
+    assert all(len(line) == len(QUOTED.head) for line in QUOTED.lines)
+
+
+# -------------------------------------------------------------------------------------------------------- what is shown
+
+ACCURACY = {"GP-Tree": 0.8, "GP-Tree Rnd": 0.7, "SBM-GP": 0.71, "LSM": 0.75, "OVE": 0.76, "residual forest": 0.9}
+
+
+def made_row(trial: Trial, accuracy: float, peak: int = 10**9, **metrics: Any) -> Row:
+    scores = {"accuracy": accuracy, "nll": 1 - accuracy, "ece": 0.1, "predict_seconds": 0.1}
+    at = {"mean": scores, "quadrature": {**scores, "accuracy": accuracy - 0.05}} if "stopped" not in metrics else {}
+    if trial.method in PLAIN_METHODS:
+        del at["quadrature"]
+    own = {"fit_seconds": 1.0, "chosen": {"kernel": "rbf", "scale": 4.0}, **at, **metrics}
+    return Row(trial, own, {"wall": 1.0, "cpu": 1.0}, peak, {}, {})
+
+
+def made_rows(accuracy: Mapping[str, float], classes: Iterable[int] = (10, 60), peak: int = 10**9) -> list[Row]:
+    return [
+        made_row(
+            trial(method, seed=seed, classes=n), right + 0.01 * seed - (0.001 * seed if "Rnd" in method else 0), peak
+        )
+        for seed in range(3)
+        for n in classes
+        for method, right in accuracy.items()
+    ]
+
+
+def test_tables_of_numbers_of_classes() -> None:
+    rows = made_rows(ACCURACY)
+    rows += [made_row(trial("OVE", seed=0, classes=30), 0.0, stopped="OneVsEachGP would need 9 GiB.")]
+    accuracy, nll, ece, seconds, memory = classes_tables(rows)
+    assert accuracy.title == "CUB: accuracy %, mean ± standard error over seeds (3)"
+    assert accuracy.head == ["classes", "10", "30", "60"]
+    lines = {line[0]: line[1:] for line in accuracy.lines}
+    assert lines["GP-Tree"] == ["81.0 ± 0.6", "–", "81.0 ± 0.6"]
+    assert lines["GP-Tree, quadrature"] == ["76.0 ± 0.6", "–", "76.0 ± 0.6"]
+    assert lines["residual forest"] == ["**91.0 ± 0.6**", "–", "**91.0 ± 0.6**"]
+    assert "residual forest, quadrature" not in lines
+    assert [table.title.split(",")[0] for table in (nll, ece)] == ["CUB: NLL", "CUB: ECE %"]
+    assert {line[0]: line[1:] for line in nll.lines}["residual forest"][0].startswith("**0.090")
+    assert {line[0]: line[1:] for line in memory.lines}["OVE"] == ["0.93", "–", "0.93"]
+    assert seconds.lines[0][1] == "1.00 ± 0.00"
+    for table in (accuracy, memory):
+        assert table.title in to_markdown(table)
+        assert "tabular" in to_latex(table, "tab:made-up")
+
+
+def test_data_sets_have_tables_of_their_own() -> None:
+    rows = made_rows({"GP-Tree": 0.8})
+    rows += [replace(row, trial=replace(row.trial, data="clinc150")) for row in rows]
+    assert [table.title.split(":")[0] for table in classes_tables(rows)] == ["CUB"] * 5 + ["CLINC150"] * 5
+
+
+def test_the_order_at_sixty_classes_follows_the_rows() -> None:
+    assert "similar to SBM-GP (within 3 points), holds" in classes_findings(made_rows(ACCURACY))
+    behind = classes_findings(made_rows({**ACCURACY, "GP-Tree": 0.69}))
+    assert "does not hold" in behind
+    assert "against SBM-GP behind" in behind
+    assert "not similar" in classes_findings(made_rows({**ACCURACY, "GP-Tree Rnd": 0.6}))
+    one_seed = classes_findings([row for row in made_rows(ACCURACY) if row.trial.seed == 0])
+    assert "One seed says nothing" in one_seed
+    assert "hold" not in one_seed
+
+
+def test_paired_differences_and_the_papers() -> None:
+    said = classes_findings(made_rows(ACCURACY))
+    assert "GP-Tree minus GP-Tree Rnd +10.1 ± 0.1 (paper: +11.4)" in said
+    assert "GP-Tree Rnd minus SBM-GP −1.1 ± 0.1 (paper: −2.2)" in said
+    assert "+5.0 ± 0.0 against LSM (paper: +4.4), ahead" in said
+    assert "the residual forest is +10.0 ± 0.0 points of accuracy and −0.10 ± 0.00 of NLL" in said
+    assert "GP-Tree −5.0 ± 0.0 points and +0.00 ± 0.00 of NLL" in said
+
+
+def test_few_classes_are_compared_with_all_that_have_rows() -> None:
+    assert "not everywhere comparable (LSM at 10, OVE at 10)" in classes_findings(made_rows(ACCURACY))
+    assert "comparable, as in the paper" in classes_findings(made_rows({**ACCURACY, "LSM": 0.79, "OVE": 0.81}))
+    assert "OVE" not in classes_findings(made_rows({name: v for name, v in ACCURACY.items() if name != "OVE"}))
+
+
+def test_memory_and_where_a_method_stops_follow_the_rows() -> None:
+    said = classes_findings(made_rows(ACCURACY, peak=3 * 10**9))
+    assert "LSM at 60 classes took at most 3.00 GB, within 4 GB" in said
+    assert "OVE at 10 classes took at most 3.00 GB, above 2 GB" in said
+    assert "OVE ran at all numbers of classes up to 60, with at most 3.0 GB" in said
+    stopped = [made_row(trial("OVE", seed=s, classes=20), 0.0, stopped="it would need 9 GiB.") for s in (0, 1)]
+    said = classes_findings(made_rows({**ACCURACY}, classes=(10,)) + stopped)
+    assert "OVE stopped at 20 classes: it would need 9 GiB." in said
+    assert "OVE ran" not in said
+
+
+def test_kernels_are_counted() -> None:
+    rows = made_rows({"GP-Tree": 0.8})
+    linear = [replace(row, metrics={**row.metrics, "chosen": {"kernel": "linear", "scale": 1.0}}) for row in rows[:2]]
+    said = classes_findings(linear + rows[2:])
+    assert "of 6 choices validation took the linear kernel in 2 and the RBF kernel in 4" in said
+
+
+def inference_rows(few: float, many: float) -> list[Row]:
+    gaps = {"Gibbs": {10: few, 60: many}}
+    return [
+        made_row(trial(name, seed=seed, classes=n), 0.7 + gaps.get(name, {}).get(n, 0.0) + 0.01 * seed)
+        for seed in range(3)
+        for n in (10, 60)
+        for name in INFERENCES
+    ]
+
+
+def test_gibbs_sampling_against_variational_inference() -> None:
+    assert inference_findings(inference_rows(0.0, 0.1)).count("is seen") == 2
+    assert inference_findings(inference_rows(0.0, -0.1)).count("is not seen") == 2
+    assert "+10.0 ± 0.0 at 60 (ahead)" in inference_findings(inference_rows(0.0, 0.1))
+    titles = [table.title for table in inference_tables(inference_rows(0.0, 0.1))]
+    assert len(titles) == 4
+    assert "seconds" in titles[-1]
+
+
+def chains_rows(gain: float, further: float, steps: float) -> list[Row]:
+    right = {(1, 1): 0.7, (4, 1): 0.7 + gain, (16, 1): 0.7 + gain + further, (4, 10): 0.7 + gain + steps}
+    return [
+        made_row(trial("GP-Tree", seed=seed, classes=n, chains=chains, steps=steps), share + 0.01 * seed)
+        for seed in range(3)
+        for n in (10, 60)
+        for (chains, steps), share in right.items()
+    ]
+
+
+def test_chains_and_steps() -> None:
+    said = chains_findings(chains_rows(0.03, 0.005, 0.002))
+    assert "four chains are +3.0 ± 0.0 points of accuracy from one, and 16 are +0.5 ± 0.0" in said
+    assert "so it does here" in said
+    assert "10 steps are +0.2 ± 0.0 points of accuracy" in said
+    assert "below a point" in said
+    said = chains_findings(chains_rows(0.0, 0.03, -0.05))
+    assert "here it does not" in said
+    assert "above a point" in said
+    first = chains_tables(chains_rows(0.03, 0.005, 0.002))[0]
+    assert [line[0] for line in first.lines] == [
+        "1 chain, 1 step",
+        "4 chains, 1 step",
+        "16 chains, 1 step",
+        "4 chains, 10 steps",
+    ]
+
+
+def test_figures_are_drawn_and_nothing_is_said_without_rows(tmp_path: Path) -> None:
+    rows = [made_rows(ACCURACY), inference_rows(0.0, 0.1), chains_rows(0.03, 0.005, 0.002)]
+    for experiment, own in zip(EXPERIMENTS, rows, strict=True):
+        assert experiment.figure is not None
+        experiment.figure(own, tmp_path / "made-up.png")
+        assert (tmp_path / "made-up.png").read_bytes().startswith(b"\x89PNG")
+        assert experiment.tables([]) == []
+        assert experiment.findings([]) == "Not measured yet."
