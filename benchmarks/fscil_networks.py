@@ -38,8 +38,8 @@ from gptree.deep import (
 )
 from gptree.tree import unit_length
 
-#: Rows of an output file: each stays small enough to travel alone.
-ROWS_A_FILE = 14_000
+#: Of an output file, about: each stays small enough to travel alone.
+BYTES_A_FILE = 14_000_000
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ NETWORKS = {
     "cub": Network(
         "cub200",
         100,
-        pretrained(40, CrossEntropy(label_smoothing=0.1), 0.01, batch_size=128),
+        pretrained(24, CrossEntropy(label_smoothing=0.1), 0.01, batch_size=128),
         (RandomResizedCrop(0.3), RandomFlip(), ColourJitter(0.3, 0.3, 0.3)),
         backbone="efficientnet_lite0",
         size=224,
@@ -145,8 +145,9 @@ def run(name: str, pictures: Path, runs: Path, out: Path, weights: Path | None) 
 
 def write(x: np.ndarray, found: Pictures, out: Path, name: str) -> None:
     out.mkdir(parents=True, exist_ok=True)
-    for part, first in enumerate(range(0, len(x), ROWS_A_FILE)):
-        rows = slice(first, first + ROWS_A_FILE)
+    size = BYTES_A_FILE // (2 * x.shape[1])
+    for part, first in enumerate(range(0, len(x), size)):
+        rows = slice(first, first + size)
         np.savez_compressed(
             out / f"{name}.{part}.npz",
             x=x[rows].astype(np.float16),

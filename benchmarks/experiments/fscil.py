@@ -84,7 +84,7 @@ and inducing points of the base session together with the network. Nothing is se
 shots are fixed, so that seeds change the methods' own random choices only; the paper averages over 10 trainings."""
 CUB_DIFFERS = """\
 (a) EfficientNet-Lite2 with ImageNet weights, never trained on birds, 1,280 features; (b) EfficientNet-Lite0 with
-ImageNet weights, trained on the 100 base classes by cross-entropy for 40 epochs. The paper trains a ResNet-18 with
+ImageNet weights, trained on the 100 base classes by cross-entropy for 24 epochs. The paper trains a ResNet-18 with
 ImageNet weights on the base classes, 20 epochs by cross-entropy and 80 with GP-Tree, 512 features."""
 MINI_DIFFERS = """\
 A ResNet-18 with a stem for small pictures, trained from scratch on the 60 base classes for 72 epochs with a cosine

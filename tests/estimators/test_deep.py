@@ -199,10 +199,11 @@ def test_a_data_set_validates_too() -> None:
 # ----------------------------------------------------------------------------------------------- another head, growing
 
 
-def test_a_head_is_fitted_to_the_clean_embeddings_of_the_rows_trained_on() -> None:
-    model = small(head=GPTreeClassifier(random_state=3), augment=(RandomFlip(),)).fit(X, Y)
+@pytest.mark.parametrize("head_rows", ["trained", "held back"])
+def test_a_head_is_fitted_to_the_clean_embeddings_of_its_rows(head_rows: str) -> None:
+    model = small(head=GPTreeClassifier(random_state=3), augment=(RandomFlip(),), head_rows=head_rows).fit(X, Y)
     assert model.layer_ is None
-    rows = model.rows_
+    rows = np.array([i for i in range(len(X)) if (i in model.rows_) == (head_rows == "trained")])
     by_hand = GPTreeClassifier(random_state=3).fit(model.embed(X[rows]), Y[rows])
     assert np.array_equal(model.predict_log_proba(X), by_hand.predict_log_proba(model.embed(X)))
     assert model.tree_ == by_hand.tree_

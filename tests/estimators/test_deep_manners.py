@@ -61,6 +61,7 @@ def test_parameters() -> None:
         "tree",
         "augment",
         "predict_at",
+        "head_rows",
         "refit",
         "head",
         "random_state",
@@ -144,6 +145,8 @@ def test_bad_parameters() -> None:
     bad_fit("training must be a Training", TypeError, training={"epochs": 3})
     bad_fit("sparse must be a SparseHead", TypeError, sparse=40)
     bad_fit("predict_at", predict_at="median")
+    bad_fit("head_rows", head_rows="some")
+    bad_fit("held back: set Training", head_rows="held back", training=Training(validation=None))
     bad_fit("number of sweeps", refit=True)
     bad_fit("number of sweeps", refit=-1)
     bad_fit("head must be", TypeError, head="forest")

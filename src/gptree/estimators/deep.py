@@ -86,9 +86,12 @@ class DeepGPTreeClassifier(ClassifierMixin, BaseEstimator):
         rows trained on; 0 for none.
     head : None, or an estimator
         None predicts with the variational head. An estimator, such as `GPForestClassifier(growth=Growth())`, is fitted
-        to the clean embeddings of the rows trained on (rows for validation are not among them), and predicts instead.
-        Then classes may arrive later: `add_classes` and the other operations are those of this estimator. If it has no
-        random_state of its own it gets one from here.
+        to the clean embeddings of `head_rows`, and predicts instead. Then classes may arrive later: `add_classes` and
+        the other operations are those of this estimator. If it has no random_state of its own it gets one from here.
+    head_rows : "trained" or "held back"
+        Whose embeddings `head` is fitted to. The network knows the rows it was trained on by heart, so that a head
+        fitted to them is too sure of others; the rows that `Training(validation=…)` held back are few, but like those
+        to come. Prefer them where they are twenty or more a class.
     random_state : int, RandomState or None; training in a folder, or in several processes, needs an int.
     device : "auto", "cpu" or "cuda".
     folder : for checkpoints, log and curves. An interrupted `fit` goes on from there, and one that is done is not
@@ -110,6 +113,7 @@ class DeepGPTreeClassifier(ClassifierMixin, BaseEstimator):
     predict_at: PredictAt = "quadrature"
     refit: int = 0
     head: Any = None
+    head_rows: Literal["trained", "held back"] = "trained"
     random_state: Any = None
     device: str = "auto"
     folder: str | Path | None = None
@@ -156,6 +160,10 @@ class DeepGPTreeClassifier(ClassifierMixin, BaseEstimator):
             others = self.inputs_.source(validation[0])
             held_out = others, class_numbers(labels_of(others, validation[1]), self.labels_)
             training = replace(training, validation=None)
+        require(
+            self.head_rows == "trained" or training.validation is not None,
+            'head_rows="held back" needs rows held back: set Training(validation=…), and give no validation to fit.',
+        )
         self.seed_ = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
         trained = train(
             self.backbone,
@@ -185,7 +193,10 @@ class DeepGPTreeClassifier(ClassifierMixin, BaseEstimator):
         self.device_ = next(layer.parameters()).device
         if not self.refit and self.head is None:
             return
-        embeddings, codes = embed_rows(self.network_, source, self.rows_, self.device_), codes[self.rows_]
+        rows = self.rows_
+        if self.head is not None and self.head_rows == "held back":
+            rows = np.setdiff1d(np.arange(len(codes)), rows)
+        embeddings, codes = embed_rows(self.network_, source, rows, self.device_), codes[rows]
         if isinstance(self.layer_, TreeHead):
             self.layer_.refit(embeddings, torch.as_tensor(codes, device=self.device_), self.refit)
         elif self.head is not None:
@@ -194,15 +205,15 @@ class DeepGPTreeClassifier(ClassifierMixin, BaseEstimator):
                 head.set_params(random_state=self.seed_)  # one seed decides everything
             self.head_ = head.fit(embeddings.cpu().numpy(), self.labels_[codes])
             if isinstance(self.head_, GPTreeClassifier | GPForestClassifier):  # explanations name rows of X
-                self.head_.origins_[:, 1] = self.rows_[self.head_.origins_[:, 1]]
+                self.head_.origins_[:, 1] = rows[self.head_.origins_[:, 1]]
 
     def _check_parameters(self) -> None:
         """What `train` does not look at, before any work is done."""
         for name, kind in (("backbone", nn.Module), ("training", Training), ("sparse", SparseHead)):
             if not isinstance(getattr(self, name), kind):
                 raise TypeError(f"{name} must be a {kind.__name__}, not {getattr(self, name)!r}.")
-        known = get_args(PredictAt)
-        require(self.predict_at in known, f"predict_at must be one of {known}, not {self.predict_at!r}.")
+        for name, known in (("predict_at", get_args(PredictAt)), ("head_rows", ("trained", "held back"))):
+            require(getattr(self, name) in known, f"{name} must be one of {known}, not {getattr(self, name)!r}.")
         whole = isinstance(self.refit, int | np.integer) and self.refit is not True and self.refit >= 0
         require(whole, f"refit is a number of sweeps, 0 for none, not {self.refit!r}.")
         if self.head is not None and not all(hasattr(self.head, name) for name in ("fit", "predict_log_proba")):
