@@ -141,8 +141,8 @@ def kernels(rows: list[Row], *, data: Sequence[str]) -> str:
             f"Accuracy after the last session (%): {_listed(found, lines.KERNELS)}.",
             f"{smooth.name} is {gain:+.1f} points from the linear kernel, {base:+.1f} on base and {novel:+.1f} on "
             "novel classes.",
-            f"Non-linear kernels are {'' if gain > SAME else 'not '}ahead, {_agrees(gain > SAME)}, and their gain is "
-            f"{'larger' if novel > base else 'not larger'} on novel classes, {_agrees(novel > base)}.",
+            "In the paper non-linear kernels are far ahead, above all on novel classes; this is "
+            + ("so here too." if gain > SAME and novel > base else "not so here."),
         ]
 
     return _each(rows, data, lines.KERNELS, say)

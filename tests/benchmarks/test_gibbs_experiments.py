@@ -344,7 +344,8 @@ def test_memory_and_where_a_method_stops_follow_the_rows() -> None:
     said = classes_findings(made_rows(ACCURACY, peak=3 * 10**9))
     assert "LSM at 60 classes took at most 3.00 GB, within 4 GB" in said
     assert "OVE at 10 classes took at most 3.00 GB, above 2 GB" in said
-    assert "OVE ran at all numbers of classes up to 60, with at most 3.0 GB" in said
+    assert "OVE ran at all numbers of classes up to 60, with at most 3.0 GB; the paper had to stop at 10." in said
+    assert "had to stop" not in classes_findings(made_rows(ACCURACY, classes=(10,)))
     stopped = [made_row(trial("OVE", seed=s, classes=20), 0.0, stopped="it would need 9 GiB.") for s in (0, 1)]
     said = classes_findings(made_rows({**ACCURACY}, classes=(10,)) + stopped)
     assert "OVE stopped at 20 classes: it would need 9 GiB." in said
@@ -403,6 +404,20 @@ def test_chains_and_steps() -> None:
         "16 chains, 1 step",
         "4 chains, 10 steps",
     ]
+
+
+def test_one_seed_is_no_verdict_on_the_paper() -> None:
+    every = (
+        (classes_findings, made_rows({**ACCURACY, "LSM": 0.79, "OVE": 0.81})),
+        (inference_findings, inference_rows(0.0, 0.1)),
+        (chains_findings, chains_rows(0.03, 0.005, 0.002)),
+    )
+    words = ("as in the paper", "is seen", "so it does", "minor", "holds")
+    for findings, rows in every:
+        assert any(word in findings(rows) for word in words)
+        said = findings([row for row in rows if row.trial.seed == 0])
+        assert "points" in said
+        assert not any(word in said for word in words)
 
 
 def test_figures_are_drawn_and_nothing_is_said_without_rows(tmp_path: Path) -> None:

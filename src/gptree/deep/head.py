@@ -18,6 +18,7 @@ import numpy as np
 import torch
 from gpytorch.kernels import Kernel
 from torch import Tensor, nn
+from torch.func import functional_call
 from torch.nn.functional import logsigmoid, normalize
 
 from gptree.deep.buckets import make_buckets
@@ -196,14 +197,17 @@ class TreeHead(DeepHead):
 
     def _step_parts(self, x: Tensor, y: Tensor) -> tuple[Tensor, list[Tensor], _Found]:
         """The loss, its gradients with respect to x and the parameters that move, and what `update` needs."""
+        # at copies that share the parameters' memory: autograd ties a parameter to the stream where it last saw it, and
+        # a recording must not wait for another stream, as it would while an earlier loss is still alive
+        moving = {name: p.detach().requires_grad_() for name, p in self.named_parameters() if p.requires_grad}
         with torch.enable_grad():
             x = x.detach().requires_grad_()
-            parts = self._kernel_parts(normalize(x, dim=-1))
+            parts = functional_call(self, moving, (normalize(x, dim=-1),))
         with torch.no_grad():
             value, to_parts, found = self._closed_form([part.detach() for part in parts], y)
         live = [(part, g) for part, g in zip(parts, to_parts, strict=True) if part.requires_grad]
         gradients = torch.autograd.grad(
-            [p for p, _ in live], [x, *self._moving], [g for _, g in live], materialize_grads=True
+            [p for p, _ in live], [x, *moving.values()], [g for _, g in live], materialize_grads=True
         )
         return value, list(gradients), found
 
@@ -289,7 +293,7 @@ class TreeHead(DeepHead):
         """E[f] and var(f) at all nodes of the tree, (C − 1, rows) each, for some rows at a time."""
         q, order = self._factors(), self._tree_order
         for some in self._on_sphere(embeddings).split(ROWS_AT_ONCE):
-            blocks = self._blocks(self._kernel_parts(some, with_points=False))
+            blocks = self._blocks(self(some, with_points=False))
             rows = [each.rows(block.K_mn, block.k_nn) for each, block in zip(q, blocks, strict=True)]
             yield torch.cat([r.mean for r in rows])[order], torch.cat([r.variance for r in rows])[order]
 
@@ -320,7 +324,7 @@ class TreeHead(DeepHead):
     ) -> Iterator[tuple[list[WhitenedRows], Likelihood]]:
         """All rows, some at a time."""
         for x, labels in zip(self._on_sphere(embeddings).split(ROWS_AT_ONCE), y.split(ROWS_AT_ONCE), strict=True):
-            yield _look(q, self._blocks(self._kernel_parts(x, with_points=False)), *self._sides(labels))
+            yield _look(q, self._blocks(self(x, with_points=False)), *self._sides(labels))
 
     # ------------------------------------------------------------------------------------------------ the pieces
 
@@ -348,7 +352,7 @@ class TreeHead(DeepHead):
         return torch.cat([bucket.nodes for bucket in self.buckets]).argsort()
 
     def _grams(self) -> list[Tensor]:
-        return [block.K_mm for block in self._blocks(self._kernel_parts(self.points.detach()[:0]))]
+        return [block.K_mm for block in self._blocks(self(self.points.detach()[:0]))]
 
     def _factors(self) -> list[Whitened]:
         """Of all nodes, at the jitter that it takes."""
@@ -379,7 +383,7 @@ class TreeHead(DeepHead):
             found.append(place if place < i else None)
         return found
 
-    def _kernel_parts(self, x: Tensor, with_points: bool = True) -> list[Tensor]:
+    def forward(self, x: Tensor, with_points: bool = True) -> list[Tensor]:
         """Kernel matrices that everything else is cut from: K_mm, K_mn and k_nn of all points, or of every bucket."""
         z = normalize(self.points, dim=-1)
         if self.settings.learn_kernel != "per-node":
