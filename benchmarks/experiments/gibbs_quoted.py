@@ -72,7 +72,7 @@ QUOTED = Table(
 )
 
 SETUP = (
-    "The paper uses the CUB features that Xian et al. published (a ResNet-101); here they are those of an "
+    "The paper uses the CUB features that Xian et al. published (2018); here they are those of an "
     "EfficientNet-Lite2, and 384-dimensional sentence embeddings for CLINC150, which the paper does not have. As in "
     "the paper: all official training pictures of the drawn classes, the official test pictures halved (2,897 and "
     "2,897 over all classes; here always the same halves, every class in halves), kernel (linear or RBF) and output "
