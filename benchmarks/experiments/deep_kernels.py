@@ -42,6 +42,7 @@ DATA = ("cifar100", "cifar10")
 CLASSES = {"cifar100": 100, "cifar10": 10}
 LONG, SHORT = 200, 30
 REFIT_SWEEPS = 10
+MEASURED = ("accuracy", "nll", "ece")
 SOFTMAX, SMOOTHED = "softmax", "softmax, label smoothing 0.1"
 OURS, PAPERS = "GP-Tree", "GP-Tree, the paper's training"
 #: At most 1,024 inducing points a node; GP-Tree by our training keeps the kernel, and cross-entropy beside the head.
@@ -62,6 +63,7 @@ METHODS: dict[str, dict[str, Any]] = {
 }
 #: Trained for all of the paper's epochs; the others, and these again, for a few.
 TRAINED_LONG = (SOFTMAX, SMOOTHED, PAPERS, OURS)
+COLOURS = {SOFTMAX: "#7F7F7F", SMOOTHED: "#000000", PAPERS: "#D55E00", OURS: "#0072B2"}
 #: Settings of a trial that are not the head's.
 OF_TRAINING = ("epochs", "batch", "embedding", "objective_weight", "label_smoothing")
 
@@ -131,9 +133,16 @@ def run(trial: Trial, folder: Path) -> Mapping[str, Any]:
     LOGS.mkdir(parents=True, exist_ok=True)
     shutil.copy(folder / "runs" / name / "log.jsonl", LOGS / f"{name}.jsonl")
     return {
-        "test": {name: result.log[-1][name] for name in ("accuracy", "nll", "ece")},
+        "test": {name: result.log[-1][name] for name in MEASURED},
+        "curve": curve(result.log),
         **after_training(result, learned, found.y[~test], held_out, found.y[test]),
     }
+
+
+def curve(log: list[dict[str, Any]]) -> dict[str, list[float]]:
+    """What was measured on the test set as training went on, and at which epochs."""
+    rows = [row for row in log if "accuracy" in row]
+    return {name: [row[name] for row in rows] for name in ("epoch", *MEASURED)}
 
 
 def after_training(result: Any, learned: Arrays, y: np.ndarray, held_out: Arrays, y_test: np.ndarray) -> dict[str, Any]:
@@ -185,6 +194,33 @@ NOTE = (
 )
 
 
+def figure(rows: list[Row], path: Path) -> None:
+    """Accuracy, NLL and calibration error over the epochs of the long trainings; a row of panels a data set."""
+    from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
+
+    by_data = grouped([row for row in rows if row.trial.settings["epochs"] == LONG], ["data"])
+    if not by_data:
+        raise ValueError(f"There is no training of {LONG} epochs to draw; run the experiment first.")
+    picture = Figure(figsize=(11, 3.4 * len(by_data) + 0.4), layout="constrained")
+    axes = picture.subplots(len(by_data), len(COLUMNS[:3]), squeeze=False)
+    for ((data,), own), line in zip(by_data.items(), axes, strict=True):
+        for ax, name, column in zip(line, MEASURED, COLUMNS, strict=False):
+            for row in own:
+                seen = row.metrics["curve"]
+                ax.plot(
+                    seen["epoch"], column.scale * np.array(seen[name]), color=COLOURS[row.trial.method], linewidth=1.6
+                )
+            ax.axvline(0.4 * LONG, color="0.6", linestyle=":", linewidth=1)
+            ax.set(title=data, xlabel="epoch", ylabel=f"{column.title}, test set")
+            ax.grid(alpha=0.25)
+            ax.spines[["top", "right"]].set_visible(False)
+    drawn = [method for method in TRAINED_LONG if any(row.trial.method == method for row in rows)]
+    handles = [Line2D([], [], color=COLOURS[method]) for method in drawn]
+    picture.legend(handles, drawn, loc="outside lower center", ncols=len(drawn), frameon=False)
+    picture.savefig(path, dpi=150)
+
+
 def findings(rows: list[Row]) -> str:
     said = []
     for (data, epochs), group in grouped(rows, ["data", "settings.epochs"]).items():
@@ -223,6 +259,7 @@ EXPERIMENTS = (
         run=run,
         tables=tables,
         findings=findings,
+        figure=figure,
         quoted=(
             Table(
                 "Test accuracy %, mean ± standard error over three seeds",

@@ -300,6 +300,22 @@ def test_what_is_not_finite_is_an_error_and_never_saved(tmp_path: Path) -> None:
         small_train(Breaking(), Arrays(X), Y)
 
 
+def test_probabilities_that_are_not_finite_are_an_error_too(tmp_path: Path) -> None:
+    """As of a network that is finite in training and overflows in evaluation."""
+
+    class Overflowing(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner, self.steps = network(), 0
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.steps += self.training
+            return self.inner(x) * (float("inf") if self.steps > 5 and not self.training else 1.0)
+
+    with pytest.raises(FloatingPointError, match=r"epoch 2: probabilities of measured rows.*last, epoch 1"):
+        small_train(Overflowing(), Arrays(X), Y, folder=tmp_path)
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_failed_factorisations_are_told_and_end_in_an_error(monkeypatch: pytest.MonkeyPatch, dtype: Any) -> None:
     update = TreeHead.update

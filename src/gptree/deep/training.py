@@ -13,6 +13,7 @@ draws for itself, and batch normalisation, which each computes from its own part
 from __future__ import annotations
 
 import copy
+import math
 import time
 import warnings
 from collections.abc import Sequence
@@ -179,6 +180,7 @@ def _end_epoch(task: Task, state: State, checkpoints: Checkpoints, group: Proces
         some = task.measured
         embeddings = embed(state.network, some.source, some.rows, group.device, group)
         row |= measure(state.layer.log_probabilities(embeddings), torch.as_tensor(some.y, device=group.device))
+        _require_finite(math.isfinite(row["nll"]), "probabilities of measured rows are", state, checkpoints)
         _keep_best(row, state, checkpoints)
     state.log.append(row)
     state.begin_epoch(done)
@@ -213,13 +215,17 @@ def _numbers(task: Task, state: State, checkpoints: Checkpoints) -> dict[str, fl
     values = {"loss": loss, **({} if state.head is None else state.head.report(loss))}
     together = torch.stack([value.double() for value in (state.all_finite(), *values.values())])
     finite, *numbers = together.tolist()
+    _require_finite(bool(finite), "the loss, or a parameter, is", state, checkpoints)
+    return dict(zip(values, numbers, strict=True))
+
+
+def _require_finite(finite: bool, what: str, state: State, checkpoints: Checkpoints) -> None:
     if not finite:
         raise FloatingPointError(
-            f"epoch {state.epoch + 1}: the loss, or a parameter, is not finite; {checkpoints.last}. Try a lower "
-            'learning_rate, a warm-up (schedule=Cosine(warmup=5)), mixed_precision="bf16" or "no" instead of "fp16", '
-            "or a smaller natural step of the head (SparseHead(step=…))."
+            f"epoch {state.epoch + 1}: {what} not finite; {checkpoints.last}. Try a lower learning_rate, a warm-up "
+            '(schedule=Cosine(warmup=5)), mixed_precision="bf16" or "no" instead of "fp16", or a smaller natural step '
+            "of the head (SparseHead(step=…))."
         )
-    return dict(zip(values, numbers, strict=True))
 
 
 def _report_skipped(row: dict[str, Any], state: State, checkpoints: Checkpoints) -> None:

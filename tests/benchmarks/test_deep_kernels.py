@@ -1,0 +1,89 @@
+"""The experiment on deep kernels: every method trains, and what is shown follows the rows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from benchmarks.experiments import deep_kernels
+from benchmarks.experiments.deep_kernels import METHODS, OURS, PAPERS, SOFTMAX, Trial, curve, sharpened
+from benchmarks.pictures import Pictures
+from benchmarks.rows import Row
+from gptree.deep import CrossEntropy, measure
+
+(EXPERIMENT,) = deep_kernels.EXPERIMENTS
+
+
+@pytest.fixture
+def few_pictures(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    y, split = np.tile(np.repeat(np.arange(4), 6), 2), np.repeat([0, 1], 24)
+    X = np.clip(random.normal(128, 50, (4, 1, 1, 3))[y] + random.normal(0, 20, (48, 8, 8, 3)), 0, 255).astype(np.uint8)
+    found = Pictures(X, y, tuple("abcd"), split, np.array([f"{i}.png" for i in range(48)]))
+    monkeypatch.setattr(deep_kernels, "load", lambda folder, name: found)
+    monkeypatch.setattr(deep_kernels, "LOGS", tmp_path / "logs")
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_trains(method: str, few_pictures: None, tmp_path: Path) -> None:
+    settings = {**deep_kernels.settings_of(method, "cifar10", 5), "batch": 24, "embedding": 6}
+    settings |= {"inducing": 2} if "inducing" in settings else {}
+    settings |= {"grid_size": 8, "features": 3} if method == "SV-DKL" else {}
+    trial = Trial(deep_kernels.NAME, method, "cifar10", 0, settings)
+    found = deep_kernels.run(trial, tmp_path)
+    for name in ("test", "sharpened", *(("refit", "at the mean") if method in (OURS, PAPERS) else ())):
+        assert 0 <= found[name]["accuracy"] <= 1
+        assert np.isfinite([found[name]["nll"], found[name]["ece"]]).all()
+    assert found["curve"]["epoch"] == [5]
+    (log,) = (tmp_path / "logs").iterdir()
+    stages = [line.split('"stage": "')[1].split('"')[0] for line in log.read_text().splitlines()]
+    assert stages == ["pre-training"] * (5 if method.startswith("softmax") else 2) + ["joint"] * (
+        0 if method.startswith("softmax") else 3
+    )
+
+
+def test_sharpening_never_measures_where_it_chose() -> None:
+    """By hand on each half; the layer is as before."""
+    layer = CrossEntropy().layer(3, 4, 0, torch.float64)
+    x, y = torch.randn(50, 3, generator=torch.Generator().manual_seed(1)).double() * 4, torch.arange(50) % 4
+    expected = torch.empty(50, 4, dtype=torch.float64)
+    for start in (0, 1):
+        layer.sharpen(x[1 - start :: 2], y[1 - start :: 2])
+        expected[start::2] = layer.log_probabilities(x[start::2])
+    layer.sharpness.fill_(1.0)
+    assert sharpened(layer, x, y) == measure(expected, y)
+    assert layer.sharpness == 1.0
+
+
+def row(method: str, accuracy: float, nll: float, ece: float, epochs: int = deep_kernels.LONG) -> Row:
+    scores: dict[str, Any] = {"accuracy": accuracy, "nll": nll, "ece": ece}
+    log = [{"epoch": 1}, {"epoch": 10, **scores}]
+    metrics = {"test": scores, "curve": curve(log), "train_seconds": 60.0}
+    trial = Trial(deep_kernels.NAME, method, "cifar10", 0, deep_kernels.settings_of(method, "cifar10", epochs))
+    return Row(trial, metrics, {"wall": 1.0, "cpu": 1.0}, 1, {}, {})
+
+
+def test_what_is_shown_follows_the_rows(tmp_path: Path) -> None:
+    rows = [row(SOFTMAX, 0.9, 0.5, 0.10), row(OURS, 0.92, 0.6, 0.04)]
+    (table,) = EXPERIMENT.tables(rows)
+    assert [line[:4] for line in table.lines] == [
+        [SOFTMAX, "90.00", "0.500", "10.00"],
+        [OURS, "92.00", "0.600", "4.00"],
+    ]
+    said = EXPERIMENT.findings(rows)
+    assert "GP-Tree is 2.00 points of accuracy above softmax, its NLL 0.100 above and its ECE 6.00 points below" in said
+    assert "2.00 points of accuracy below" in EXPERIMENT.findings([rows[0], row(OURS, 0.88, 0.4, 0.1)])
+    assert EXPERIMENT.figure is not None
+    EXPERIMENT.figure(rows, tmp_path / "picture.png")
+    assert (tmp_path / "picture.png").stat().st_size > 10_000
+    with pytest.raises(ValueError, match="run the experiment first"):
+        EXPERIMENT.figure([row(OURS, 0.9, 0.5, 0.1, deep_kernels.SHORT)], tmp_path / "none.png")
+
+
+def test_short_trainings_are_called_so() -> None:
+    (table,) = EXPERIMENT.tables([row(OURS, 0.9, 0.5, 0.1, deep_kernels.SHORT)])
+    assert "shorter than the paper's" in table.title
