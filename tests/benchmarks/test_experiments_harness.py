@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import difflib
 import json
 import os
 import pickle
@@ -12,6 +13,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -100,16 +102,17 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def register(folder: Path, monkeypatch: pytest.MonkeyPatch):
-    """Put experiments in the place of all others."""
+def register(folder: Path) -> Iterator[Callable[..., None]]:
+    """Put experiments in the place of all others; afterwards those are back, in their order."""
+    before = dict(EXPERIMENTS)
 
     def put(*experiments: Experiment) -> None:
-        for name in list(EXPERIMENTS):
-            monkeypatch.delitem(EXPERIMENTS, name)
-        for experiment in experiments:
-            monkeypatch.setitem(EXPERIMENTS, experiment.name, experiment)
+        EXPERIMENTS.clear()
+        EXPERIMENTS.update({experiment.name: experiment for experiment in experiments})
 
-    return put
+    yield put
+    EXPERIMENTS.clear()
+    EXPERIMENTS.update(before)
 
 
 def command(*arguments: object) -> Result:
@@ -385,8 +388,9 @@ class TestPage:
     def test_the_page_is_what_the_rows_give(self):
         page = ROOT / "docs" / "results.md"
         assert page.exists(), "write it: python -m benchmarks page"
-        same = page.read_text(encoding="utf-8") == results_page.page(EXPERIMENTS)
-        assert same, "the rows or the experiments have changed since: python -m benchmarks page"
+        written, now = page.read_text(encoding="utf-8").splitlines(), results_page.page(EXPERIMENTS).splitlines()
+        changed = list(difflib.unified_diff(written, now, lineterm="", n=0))
+        assert not changed, "the rows or the experiments have changed since: python -m benchmarks page"
 
 
 # ----------------------------------------------------------------------------------------------------- rendering
