@@ -4,7 +4,8 @@
 
 NAME is one of `NETWORKS`. Trains on the base classes of the public lists (what was interrupted goes on from `--runs`),
 and writes to `--out` the embeddings of all pictures, averaged over the picture and its mirror image, as files
-`NAME.0.npz`, … of float16 `x` with `y`, `split` and `path`: the folder `networks` of the experiments on sessions.
+`NAME.0.npz`, … of float16 `x` with `y`, `split` (0 to learn from, 1 to test on, 2 to learn from but held back from the
+network) and `path`: the folder `networks` of the experiments on sessions.
 Prints the accuracy of nearest class means, before any head.
 """
 
@@ -38,6 +39,8 @@ from gptree.deep import (
 )
 from gptree.tree import unit_length
 
+#: Values of `split`: rows to learn from are 0 where the network may have been trained on them.
+TEST, HELD_BACK = 1, 2
 #: Of an output file, about: each stays small enough to travel alone.
 BYTES_A_FILE = 14_000_000
 
@@ -65,7 +68,6 @@ class Embeddings(NamedTuple):
 
 
 STRONG = (RandomResizedCrop(0.2), RandomFlip(), ColourJitter(0.4, 0.4, 0.4))
-MILD = (RandomCrop(8), RandomFlip())
 COMMON: dict[str, Any] = {
     "batch_size": 256,
     "schedule": Cosine(warmup=3),
@@ -83,12 +85,12 @@ def pretrained(epochs: int, objective: Any, rate: float, **others: Any) -> Train
 
 
 NETWORKS = {
-    "mini-plain": Network("mini_imagenet", 60, pretrained(100, CrossEntropy(), 0.2), MILD),
-    "mini-rotations": Network("mini_imagenet", 60, pretrained(100, CrossEntropy(rotations=True), 0.1), STRONG),
     "mini-margin": Network(
         "mini_imagenet", 60, pretrained(72, CosineMargin(scale=16.0, margin=0.1, rotations=True), 0.1), STRONG
     ),
-    "mini-gp": Network("mini_imagenet", 60, Training(**COMMON, epochs=100, cross_entropy_epochs=40), MILD),
+    "mini-rotations": Network(
+        "mini_imagenet", 60, pretrained(72, CrossEntropy(rotations=True), 0.1, validation=20, calibrate=False), STRONG
+    ),
     "cub": Network(
         "cub200",
         100,
@@ -137,6 +139,7 @@ def run(name: str, pictures: Path, runs: Path, out: Path, weights: Path | None) 
         for X in (found.X, np.ascontiguousarray(found.X[:, :, ::-1]))
     ]
     x = (0.5 * (embeddings[0] + embeddings[1])).cpu().numpy()
+    found.split[np.delete(np.flatnonzero(base), result.rows)] = HELD_BACK
     write(x, found, out, name)
     report = {"network": name, "seconds": seconds, **class_mean_accuracy(x, found, network.base), "log": result.log[-1]}
     (out / f"{name}.json").write_text(json.dumps(report) + "\n")
@@ -174,7 +177,7 @@ def read(name: str, folder: Path) -> Embeddings:
 def class_mean_accuracy(x: np.ndarray, found: Pictures, base: int) -> dict[str, float]:
     """Of nearest class means by cosine: base classes alone, and all classes together at the end."""
     unit = unit_length(x)
-    learned, test = found.split == 0, found.split == 1
+    learned, test = found.split != TEST, found.split == TEST
     means = unit_length(np.stack([unit[learned & (found.y == c)].mean(0) for c in range(len(found.names))]))
     scores = unit[test] @ means.T
     y = found.y[test]

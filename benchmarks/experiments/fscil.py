@@ -8,7 +8,7 @@ trials in common, so that all keep their rows in one file: what one has measured
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from benchmarks.experiments import fscil_findings as findings
 from benchmarks.experiments import fscil_shown as shown
 from benchmarks.experiments.fscil_lines import CIFAR, CUB, FROZEN, KERNELS, METHODS, MINI, REPRESENTATIVES, TREES, Line
 from benchmarks.experiments.fscil_quoted import TABLE_3, TREE_VARIANTS
-from benchmarks.fscil_networks import NETWORKS, read
+from benchmarks.fscil_networks import HELD_BACK, NETWORKS, TEST, read
 from benchmarks.rows import Trial
 from gptree.protocols import SessionStream, stream_from_arrays, stream_from_lists
 
@@ -40,23 +40,34 @@ class SessionExperiment(Experiment):
 
 
 def trials(seeds: int, lines: tuple[Line, ...], data: tuple[str, ...]) -> list[Trial]:
-    return [line.trial(name, seed) for name in data for seed in range(seeds) for line in lines]
+    return [line.trial(name, seed) for name in data for seed in range(seeds) for line in lines if line.fits(name)]
 
 
 def run(trial: Trial, folder: Path) -> Mapping[str, Any]:
-    return fscil_features.run_method(trial, make_stream(trial.data, Path(folder)))
+    stream = make_stream(trial.data, Path(folder), trial.settings.get("base_rows", "all"))
+    return fscil_features.run_method(trial, stream)
 
 
-def make_stream(data: str, folder: Path) -> SessionStream:
+def make_stream(data: str, folder: Path, base_rows: str = "all") -> SessionStream:
     """The sessions of a data set; all seeds have the same."""
     if data == FROZEN:
         return fscil_features.make_stream("cub200", str(folder), seed=0)
     found = read(data, folder / "networks")
+    numbers = np.arange(len(found.y))[:, None]  # of the rows: streams are made of these first
     if data != CIFAR:
-        return stream_from_lists(folder / "fscil" / NETWORKS[data].data, found.x, found.y, paths=found.path, name=data)
-    parts = (array[found.split == split] for split in (0, 1) for array in (found.x, found.y))
-    # classes arrive in the order of their numbers, as in the public lists
-    return stream_from_arrays(*parts, **CIFAR_SESSIONS, order=np.unique(found.y), name=data)
+        lists = folder / "fscil" / NETWORKS[data].data
+        stream = stream_from_lists(lists, numbers, found.y, paths=found.path, name=data)
+    else:
+        test = found.split == TEST
+        parts = (array[some] for some in (~test, test) for array in (numbers, found.y))
+        # classes arrive in the order of their numbers, as in the public lists
+        stream = stream_from_arrays(*parts, **CIFAR_SESSIONS, order=np.unique(found.y), name=data)
+    base, *later = stream.sessions
+    if base_rows == "held back":
+        kept = found.split[base.X[:, 0]] == HELD_BACK
+        base = replace(base, X=base.X[kept], y=base.y[kept])
+    sessions = (replace(s, X=found.x[s.X[:, 0]], X_test=found.x[s.X_test[:, 0]]) for s in (base, *later))
+    return SessionStream(data, tuple(sessions))
 
 
 def experiment(

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from benchmarks.fscil_networks import NETWORKS
 from benchmarks.rows import Row, Trial
 from gptree.rivals import INCREMENTAL
 
@@ -21,18 +22,27 @@ DATA = {
 
 @dataclass(frozen=True)
 class Line:
-    """What one line shows: a method, and its settings where they are not the usual ones."""
+    """What one line shows: a method, and its settings where they are not the usual ones.
+
+    base_rows : of the base session, "all", or those "held back" from the network's training.
+    """
 
     name: str
     method: str
     representatives: int = 5
     kernel: str = "rbf"
+    base_rows: str = "all"
 
     @property
     def settings(self) -> dict[str, Any]:
         """Of the trial; a kernel belongs to the paper's tree alone."""
         kernel = {"kernel": self.kernel} if self.method.startswith("paper, ") else {}
-        return {"representatives": self.representatives, **kernel}
+        rows = {} if self.base_rows == "all" else {"base_rows": self.base_rows}
+        return {"representatives": self.representatives, **kernel, **rows}
+
+    def fits(self, data: str) -> bool:
+        """Whether the data has such rows."""
+        return self.base_rows == "all" or (data in NETWORKS and NETWORKS[data].training.validation is not None)
 
     def trial(self, data: str, seed: int) -> Trial:
         return Trial("fscil-sessions", self.method, data, seed, self.settings)
@@ -58,7 +68,13 @@ RIVAL_NAMES = {
     "logistic-memory": "logistic regression on kept examples",
 }
 RIVALS = tuple(Line(RIVAL_NAMES.get(name, name), f"rival: {name}") for name in INCREMENTAL)
-METHODS = (PAPER, FOREST, Line("gptree tree", "tree, shared root"), *RIVALS)
+METHODS = (
+    PAPER,
+    FOREST,
+    Line("gptree forest, rows held back", "forest, shared root", base_rows="held back"),
+    Line("gptree tree", "tree, shared root"),
+    *RIVALS,
+)
 
 SHARED, SESSION, REBUILD, GRAFT = TREES = (
     Line("shared root (GP-Tree)", "paper, shared root"),

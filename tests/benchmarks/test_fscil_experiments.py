@@ -10,7 +10,7 @@ import pytest
 from benchmarks import fscil_features
 from benchmarks.experiments import fscil, fscil_findings, fscil_lines, fscil_shown
 from benchmarks.experiments.fscil_lines import FROZEN, KERNELS, METHODS, PAPER, REPRESENTATIVES, TREES, Line
-from benchmarks.fscil_networks import NETWORKS, Network, make_backbone, read, write
+from benchmarks.fscil_networks import HELD_BACK, NETWORKS, Network, make_backbone, read, write
 from benchmarks.pictures import Pictures
 from benchmarks.rows import Row, Rows, Trial, run_trials
 
@@ -34,7 +34,9 @@ def made_up_pictures(per_class: int = 12) -> tuple[np.ndarray, Pictures]:
 def folder(tmp_path):
     """A data folder with the frozen features of CUB, the embeddings of mini-ImageNet and CIFAR-100, and the lists."""
     x, pictures = made_up_pictures()
-    for name in ("mini-margin", "cifar-plain"):
+    for name in ("mini-margin", "cifar-plain", "mini-rotations"):
+        if name == "mini-rotations":
+            pictures.split[(np.arange(len(pictures.y)) % 12 < 3) & (pictures.y < BASE)] = HELD_BACK
         write(x, pictures, tmp_path / "networks", name)
     np.savez(tmp_path / "cub_efficientnet_lite2.npz", x=x, y=pictures.y, path=pictures.path)
     for data in ("cub200", "mini_imagenet"):
@@ -55,7 +57,7 @@ def folder(tmp_path):
 
 def all_lines() -> list[Line]:
     """One for every trial."""
-    lines = [*METHODS, *TREES, *REPRESENTATIVES, *KERNELS]
+    lines = [line for line in (*METHODS, *TREES, *REPRESENTATIVES, *KERNELS) if line.fits(FROZEN)]
     return list({line.trial(FROZEN, 0).key: line for line in lines}.values())
 
 
@@ -119,6 +121,23 @@ def test_streams_of_embeddings(folder, monkeypatch):
         assert [session.labels.tolist() for session in stream.sessions] == [[0, 1, 2, 3, 4], [5, 6], [7, 8]]
         assert [len(session.y) for session in stream.sessions] == [base_rows, 10, 10]
         assert [len(session.y_test) for session in stream.sessions] == [20, 8, 8]
+
+
+def test_rows_held_back_from_the_network(folder):
+    """Only the base session is made of them, and only where the network held rows back."""
+    usual, few = (fscil.make_stream("mini-rotations", folder, rows).sessions for rows in ("all", "held back"))
+    found = read("mini-rotations", folder / "networks")
+    of_base = (found.split == HELD_BACK) & (found.y < BASE)
+    assert sorted(map(tuple, few[0].X)) == sorted(map(tuple, found.x[of_base]))
+    assert np.array_equal(np.bincount(few[0].y), [3] * BASE)
+    for one, other in zip(usual, few, strict=True):
+        assert np.array_equal(one.X_test, other.X_test)
+    for one, other in zip(usual[1:], few[1:], strict=True):
+        assert np.array_equal(one.X, other.X)
+    line = next(line for line in METHODS if line.base_rows == "held back")
+    assert line.fits("mini-rotations")
+    assert not any(line.fits(data) for data in (FROZEN, "mini-margin", "cifar-plain"))
+    assert len(fscil.run(line.trial("mini-rotations", 0), folder)["sessions"]) == SESSIONS + 1
 
 
 @pytest.mark.parametrize("data", ["cub", "mini-margin", "cifar-plain"])
