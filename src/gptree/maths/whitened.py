@@ -31,7 +31,7 @@ from gptree.maths.polya_gamma import log_2cosh_half, pg_mean
 from gptree.maths.streams import concurrently
 
 #: Matrices of a larger order are factorised in halves, by products, in which GPUs excel.
-FACTORED_ORDER = 1024
+FACTORED_ORDER = 512
 
 
 @dataclass(frozen=True)
