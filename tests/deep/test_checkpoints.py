@@ -117,6 +117,8 @@ def test_other_data_head_or_network_are_refused(tmp_path: Path) -> None:
         small_train(network, Arrays(X + 1), Y, **before)
     with pytest.raises(ValueError, match="training rows"):
         small_train(network, source, np.roll(Y, 1), **before)
+    with pytest.raises(ValueError, match="augmentation"):
+        small_train(network, Arrays(X, augment=(RandomFlip(),)), Y, **before)
     with pytest.raises(ValueError, match=r"head\.inducing"):
         small_train(network, source, Y, head=SparseHead(inducing=4), **before)
     with pytest.raises(ValueError, match="network"):

@@ -34,7 +34,7 @@ class Failing:
 
     def __init__(self, source: Source, after: int) -> None:
         self._source, self._left = source, after
-        self.shape = source.shape
+        self.shape, self.augment = source.shape, getattr(source, "augment", ())
 
     def __len__(self) -> int:
         return len(self._source)

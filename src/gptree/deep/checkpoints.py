@@ -126,6 +126,7 @@ def identity(task: Task, network: nn.Module) -> dict[str, str]:
         "kernel": f"{type(task.kernel).__name__} {hyper}",
         "tree": tree if len(tree) < 100 else _digest(tree.encode()),
         "seed": str(task.seed),
+        "augmentation": repr(getattr(task.learned.source, "augment", ())),
         "labels": _digest(repr(task.labels).encode()),
         "network": _digest(repr(shapes).encode()),
         "training rows": _rows_identity(task.learned),
