@@ -84,6 +84,7 @@ def pretrained(epochs: int, objective: Any, rate: float, **others: Any) -> Train
     )
 
 
+#: A name stands for one training: another one gets another name, for rows know no more than the name.
 NETWORKS = {
     "mini-margin": Network(
         "mini_imagenet", 60, pretrained(72, CosineMargin(scale=16.0, margin=0.1, rotations=True), 0.1), STRONG

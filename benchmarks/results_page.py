@@ -21,15 +21,15 @@ INTRODUCTION = """\
 
 <!-- Made by `python -m benchmarks page`: change the experiments or their rows, not this file. -->
 
-The experiments of the GP-Tree paper (Achituve et al., ICML 2021), run again: every table and figure that could be run,
-with the rivals it names on the same data. Everything here is computed from rows that were measured, the words under
-"what was found" included; figures of the paper stand beside them and are marked as quoted. Other measurements, and what
-the data files are, are in [benchmarks.md](benchmarks.md).
+The experiments of the GP-Tree paper (Achituve et al., ICML 2021), run again on data and networks of ours, with the
+rivals that it names. How much of each has been measured is said below; nothing else is shown. Everything here is
+computed from rows that were measured, the words under "what was found" included; figures of the paper stand beside them
+and are marked as quoted. Other measurements, and what the data files are, are in [benchmarks.md](benchmarks.md).
 
 A row is one line of JSON in a file of `benchmarks/results`, which each experiment names: the trial (method, data, seed,
-settings), what was measured, the seconds and the memory it took, the versions, the commit and the kind of machine. To
-measure a number again, delete its rows and run the experiment from the root of a clone; trials that have a row are not
-run.
+settings), what was measured, the seconds and the memory it took (where that could be told), the versions, the commit
+and the kind of machine. To measure a number again, delete its rows and run the experiment from the root of a clone;
+trials that have a row are not run.
 
 ```sh
 python -m benchmarks list                         # the experiments, and how many of their trials have a row
@@ -59,15 +59,15 @@ def page(experiments: Mapping[str, Experiment]) -> str:
 
 def write(experiments: Mapping[str, Experiment]) -> list[Path]:
     """Write the page, and the pictures of the experiments that have one and rows for it. The files written."""
-    written = [PAGE]
-    PAGE.write_text(page(experiments), encoding="utf-8")
+    written = []
     for experiment in experiments.values():
         rows = experiment.rows()
         if experiment.figure is not None and rows:
             PICTURES.mkdir(parents=True, exist_ok=True)
             written.append(PICTURES / f"{experiment.name}.png")
             experiment.figure(rows, written[-1])
-    return written
+    PAGE.write_text(page(experiments), encoding="utf-8")
+    return [PAGE, *written]
 
 
 def run_command(experiment: Experiment) -> str:

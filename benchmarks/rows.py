@@ -78,7 +78,7 @@ class Row:
     trial: Trial
     metrics: Mapping[str, Any]
     seconds: Mapping[str, float]  # wall, cpu
-    peak_memory_bytes: int
+    peak_memory_bytes: int | None
     versions: Mapping[str, Any]
     machine: Mapping[str, Any]
 

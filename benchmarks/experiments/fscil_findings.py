@@ -22,6 +22,11 @@ class Found:
     def has(self, *wanted: Line) -> bool:
         return all(line.of(self.rows, self.data) for line in wanted)
 
+    @property
+    def seeds(self) -> int:
+        """That the paper's tree has with its usual settings."""
+        return len(lines.PAPER.of(self.rows, self.data))
+
     def present(self, wanted: Sequence[Line]) -> list[Line]:
         return [line for line in wanted if self.has(line)]
 
@@ -38,8 +43,13 @@ def _each(rows: list[Row], data: Sequence[str], needed: Sequence[Line], say: Cal
     return "\n\n".join(said) or "Not measured yet."
 
 
-def _agrees(holds: bool) -> str:
-    return "as in the paper" if holds else "unlike in the paper"
+def _judged(found: Found, holds: bool) -> str:
+    """Whether something agrees with the paper; nothing where there is one seed only."""
+    return "" if found.seeds < 2 else ", as in the paper" if holds else ", unlike in the paper"
+
+
+def _change(points: float) -> str:
+    return f"{'loses' if points >= 0 else 'gains'} {abs(points):.1f} points"
 
 
 def _listed(found: Found, shown: Sequence[Line], metric: str = "accuracy") -> str:
@@ -60,7 +70,7 @@ def sessions(rows: list[Row], *, data: Sequence[str]) -> str:
             f"The paper's tree goes from {found(tree, session=0):.1f} % in the base session to {found(tree):.1f} % in "
             f"the last{published}.",
             f"It is {'better' if base > novel else 'not better'} on base classes than on novel ones, {base:.1f} % and "
-            f"{novel:.1f} %, {_agrees(base > novel)}.",
+            f"{novel:.1f} %{_judged(found, base > novel)}.",
         ]
         if heads:
             best = max(heads, key=found)
@@ -87,6 +97,14 @@ def _forest_beside(found: Found, head: Line) -> str:
     )
 
 
+def _order(found: Found, holds: bool) -> str:
+    if found.seeds < 2:
+        return "One seed says nothing of the order. "
+    return (
+        f"The paper's order, shared root before session tree before rebuild, {'holds' if holds else 'does not hold'}. "
+    )
+
+
 def trees(rows: list[Row], *, data: Sequence[str]) -> str:
     """The supplement's table: shared root first, then session tree, then rebuild, about a point apart."""
     published = (lines.SHARED, lines.SESSION, lines.REBUILD)
@@ -95,9 +113,8 @@ def trees(rows: list[Row], *, data: Sequence[str]) -> str:
         order = sorted(published, key=found, reverse=True)
         text = [
             f"Accuracy after the last session (%): {_listed(found, order)}.",
-            "The paper's order, shared root before session tree before rebuild, "
-            + ("holds." if tuple(order) == published else "does not hold.")
-            + f" First and last are {found(order[0]) - found(order[-1]):.1f} points apart (1.3 in the paper).",
+            _order(found, tuple(order) == published)
+            + f"First and last are {found(order[0]) - found(order[-1]):.1f} points apart (1.3 in the paper).",
             f"On novel classes (%): {_listed(found, published, 'novel_accuracy')}. "
             f"On base classes (%): {_listed(found, published, 'base_accuracy')}.",
         ]
@@ -119,13 +136,17 @@ def representatives(rows: list[Row], *, data: Sequence[str]) -> str:
         early, late = (found(most, session=k) - found(one, session=k) for k in (1, -1))
         return [
             f"Accuracy after the last session (%): {_listed(found, found.present(lines.REPRESENTATIVES))}.",
-            f"With one representative instead of five the paper's tree loses {early:.1f} points after the second "
-            f"session and {late:.1f} after the last. Fewer cost {'' if late > SAME else 'no '}accuracy, "
-            f"{_agrees(late > SAME)}, and {'more' if late > early else 'no more'} in later sessions, "
-            f"{_agrees(late > early)}.",
+            f"With one representative instead of five the paper's tree {_change(early)} after the second session and "
+            f"{_change(late)} after the last. Fewer cost {'' if late > SAME else 'no '}accuracy"
+            f"{_judged(found, late > SAME)}, and {'more' if late > early else 'no more'} in later sessions"
+            f"{_judged(found, late > early)}.",
         ]
 
     return _each(rows, data, [most, one], say)
+
+
+def _kernels_verdict(found: Found, holds: bool) -> str:
+    return "" if found.seeds < 2 else f"; this is {'so here too' if holds else 'not so here'}"
 
 
 def kernels(rows: list[Row], *, data: Sequence[str]) -> str:
@@ -141,8 +162,8 @@ def kernels(rows: list[Row], *, data: Sequence[str]) -> str:
             f"Accuracy after the last session (%): {_listed(found, lines.KERNELS)}.",
             f"{smooth.name} is {gain:+.1f} points from the linear kernel, {base:+.1f} on base and {novel:+.1f} on "
             "novel classes.",
-            "In the paper non-linear kernels are far ahead, above all on novel classes; this is "
-            + ("so here too." if gain > SAME and novel > base else "not so here."),
+            "In the paper non-linear kernels are far ahead, above all on novel classes"
+            f"{_kernels_verdict(found, gain > SAME and novel > base)}.",
         ]
 
     return _each(rows, data, lines.KERNELS, say)
@@ -156,8 +177,8 @@ def forgetting(rows: list[Row], *, data: Sequence[str]) -> str:
         tree = found(lines.PAPER, "forgetting")
         return [
             f"After the last session (%): {_listed(found, shown, 'forgetting')}.",
-            f"The paper's tree forgets {tree:.1f} points, "
-            + (f"little, {_agrees(True)}." if tree < LITTLE else f"not little, {_agrees(False)}."),
+            f"The paper's tree forgets {tree:.1f} points (little is less than {LITTLE:g})"
+            f"{_judged(found, tree < LITTLE)}.",
             f"It then knows {found(lines.PAPER, 'novel_accuracy'):.1f} % of the novel classes' test rows and "
             f"{found(lines.PAPER, 'base_accuracy'):.1f} % of the base classes': what was not learned is not forgotten.",
         ]

@@ -11,11 +11,12 @@ from benchmarks.rows import Row, Trial
 from gptree.rivals import INCREMENTAL
 
 FROZEN, CIFAR = "cub-frozen", "cifar-plain"
-CUB, MINI = (FROZEN, "cub"), ("mini-margin",)
+CUB, MINI = (FROZEN, "cub"), ("mini-margin", "mini-rotations")
 DATA = {
     FROZEN: "CUB-200, EfficientNet-Lite2 of ImageNet, frozen",
     "cub": "CUB-200, EfficientNet-Lite0 trained on the base classes",
     "mini-margin": "mini-ImageNet, ResNet-18 trained on the base classes",
+    "mini-rotations": "mini-ImageNet, ResNet-18 trained on the base classes but for 20 rows of each",
     CIFAR: "CIFAR-100, ResNet-18 trained on the base classes",
 }
 

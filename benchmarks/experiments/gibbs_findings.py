@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from benchmarks.experiments.gibbs_quoted import published
-from benchmarks.experiments.gibbs_shown import ACCURACY, NAMES, NLL, by_data, numbers_of_classes, score
+from benchmarks.experiments.gibbs_shown import ACCURACY, NAMES, NLL, by_data, numbers_of_classes, peaks_of, score
 from benchmarks.experiments.gibbs_trials import GIBBS_METHODS, KERNELS
 from benchmarks.rows import Row
 from benchmarks.tables import Column, Summary, field_of
@@ -142,18 +142,18 @@ def _papers_gap(found: Found, one: str, other: str, classes: int) -> str:
 
 def _few_classes(found: Found) -> str:
     few = [n for n in numbers_of_classes(found.rows) if n <= FEW]
-    told, far, seeds = [], [], 0
+    told, far, seeds = [], [], []
     for rival in ("LSM", "OVE"):
         gaps = {n: gap for n in few if (gap := found.accuracy_gap("GP-Tree", rival, n)).count}
         if gaps:
-            seeds = min(gap.count for gap in gaps.values())
+            seeds += [gap.count for gap in gaps.values()]
             low, high = (signed(Summary(end(g.mean for g in gaps.values()), math.nan, 1)) for end in (min, max))
             told.append(f"{low} to {high} points from {rival}")
             far += [f"{rival} at {n}" for n, gap in gaps.items() if abs(gap.mean) > SIMILAR]
     if not told:
         return ""
     agree = "comparable, as in the paper" if not far else f"not everywhere comparable ({', '.join(far)})"
-    judged = f": {agree} (within {SIMILAR:g} points)" if seeds > 1 else ""
+    judged = f": {agree} (within {SIMILAR:g} points)" if min(seeds) > 1 else ""
     return f"up to {max(few)} classes GP-Tree is {' and '.join(told)}{judged}."
 
 
@@ -198,7 +198,7 @@ def _memory(found: Found) -> str:
     told = []
     for name, classes, limit in (("LSM", 60, 4), ("OVE", 10, 2)):
         own = [r for r in found.rows if method(name)(r) and r.trial.settings["classes"] == classes]
-        peaks = [row.peak_memory_bytes / 1e9 for row in own if "stopped" not in row.metrics]
+        peaks = [peak / 1e9 for peak in peaks_of(own)]
         if peaks:
             within = "within" if max(peaks) <= limit else "above"
             told.append(f"{name} at {classes} classes took at most {max(peaks):.2f} GB, {within} {limit} GB")
@@ -217,9 +217,10 @@ def _stops(found: Found) -> str:
     ran = [row for row in found.rows if method("OVE")(row)]
     if not ran:
         return ""
-    most, peak = max(numbers_of_classes(ran)), max(row.peak_memory_bytes for row in ran) / 1e9
+    most, peaks = max(numbers_of_classes(ran)), peaks_of(ran)
+    memory = f", with at most {max(peaks) / 1e9:.1f} GB" if peaks else ""
     paper = "; the paper had to stop at 10" if most > 10 else ""
-    return f"OVE ran at all numbers of classes up to {most}, with at most {peak:.1f} GB{paper}."
+    return f"OVE ran at all numbers of classes up to {most}{memory}{paper}."
 
 
 # --------------------------------------------------------------------------------------------- gibbs-vs-vi, -chains

@@ -90,8 +90,13 @@ def cost_tables(data: str, rows: list[Row], lines: Sequence[Line]) -> list[Table
     ]
 
 
+def peaks_of(rows: list[Row]) -> list[int]:
+    """Bytes, of the rows that ran and could tell."""
+    return [row.peak_memory_bytes for row in rows if "stopped" not in row.metrics and row.peak_memory_bytes is not None]
+
+
 def _peak(rows: list[Row]) -> str:
-    peaks = [MEMORY.scale * row.peak_memory_bytes for row in rows if "stopped" not in row.metrics]
+    peaks = [MEMORY.scale * peak for peak in peaks_of(rows)]
     return f"{max(peaks):.{MEMORY.digits}f}" if peaks else "–"
 
 

@@ -6,7 +6,6 @@ output scale, the other one is reported.
 
 from __future__ import annotations
 
-import contextlib
 import time
 import warnings
 from collections.abc import Callable, Mapping
@@ -27,6 +26,7 @@ from gptree import CoordinateAscent, Gibbs, GPForestClassifier, GPTreeClassifier
 from gptree.inference import Inference
 from gptree.protocols.calibration import accuracy, ece, nll
 from gptree.rivals import LogisticHead, LogisticSoftmaxGP, OneVsEachGP, StickBreakingGP
+from gptree.rivals.gibbs_head import OverBudget
 from gptree.tree import RandomBalanced
 
 KERNELS = ("linear", "rbf")
@@ -164,11 +164,9 @@ def reported(model: Any, test: Part) -> dict[str, Any]:
 
 
 def prepared(trial: Trial, folder: Path) -> Task:
-    """One thread, the peak of memory counted from here, and the data of the trial."""
+    """One thread, and the data of the trial."""
     torch.set_num_threads(1)
     threadpool_limits(1)
-    with contextlib.suppress(OSError):  # Linux: a worker that has run other trials forgets what those took
-        Path("/proc/self/clear_refs").write_text("5")
     return drawn(load(trial.data, folder), trial.settings["classes"], trial.seed)
 
 
@@ -181,7 +179,7 @@ def run_classes(trial: Trial, folder: Path) -> Mapping[str, Any]:
     maker = GIBBS_METHODS[trial.method]
     try:
         model, choice = chosen_by_validation(lambda kernel, scale: maker(kernel, scale, chains, trial.seed), task)
-    except MemoryError as error:
+    except OverBudget as error:
         return {**about(task), "chains": chains, "stopped": str(error)}
     return {**about(task), "chains": chains, **choice, **reported(model, task.test)}
 

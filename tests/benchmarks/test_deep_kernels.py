@@ -8,12 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from matplotlib.figure import Figure
 
 from benchmarks.experiments import deep_kernels
-from benchmarks.experiments.deep_kernels import METHODS, OURS, PAPERS, SOFTMAX, Trial, curve, sharpened
+from benchmarks.experiments.deep_kernels import ALONE, METHODS, OURS, SMOOTHED, SOFTMAX, Trial, curve, sharpened
 from benchmarks.pictures import Pictures
 from benchmarks.rows import Row
-from gptree.deep import CrossEntropy, measure
+from gptree.deep import Cosine, CrossEntropy, SparseHead, measure
+from gptree.rivals import GPDNN, SVDKL
 
 (EXPERIMENT,) = deep_kernels.EXPERIMENTS
 
@@ -35,7 +37,7 @@ def test_every_method_trains(method: str, few_pictures: None, tmp_path: Path) ->
     settings |= {"grid_size": 8, "features": 3} if method == "SV-DKL" else {}
     trial = Trial(deep_kernels.NAME, method, "cifar10", 0, settings)
     found = deep_kernels.run(trial, tmp_path)
-    for name in ("test", "sharpened", *(("refit", "at the mean") if method in (OURS, PAPERS) else ())):
+    for name in ("test", "sharpened", *(("refit", "at the mean") if method in (OURS, ALONE) else ())):
         assert 0 <= found[name]["accuracy"] <= 1
         assert np.isfinite([found[name]["nll"], found[name]["ece"]]).all()
     assert found["curve"]["epoch"] == [5]
@@ -44,6 +46,36 @@ def test_every_method_trains(method: str, few_pictures: None, tmp_path: Path) ->
     assert stages == ["pre-training"] * (5 if method.startswith("softmax") else 2) + ["joint"] * (
         0 if method.startswith("softmax") else 3
     )
+
+
+class Asked(Exception):
+    pass
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_what_tells_the_methods_apart(method: str, few_pictures: None, tmp_path: Path, monkeypatch: Any) -> None:
+    def ask(*_: object, **given: Any) -> None:
+        raise Asked(given)
+
+    monkeypatch.setattr(deep_kernels, "train", ask)
+    trial = Trial(deep_kernels.NAME, method, "cifar100", 3, deep_kernels.settings_of(method, "cifar100", 10))
+    with pytest.raises(Asked) as asked:
+        deep_kernels.run(trial, tmp_path)
+    (given,) = asked.value.args
+    training, head = given["training"], given["head"]
+    assert given["seed"] == 3
+    assert (training.epochs, training.batch_size, training.learning_rate) == (10, 256, 0.2)
+    assert training.schedule == Cosine(warmup=5)
+    assert training.cross_entropy_epochs == (10 if method in (SOFTMAX, SMOOTHED) else 4)
+    assert training.objective == CrossEntropy(label_smoothing=0.1 if method in (SMOOTHED, OURS) else 0.0)
+    assert training.objective_weight == (3.0 if method == OURS else 0.0)
+    heads = {
+        ALONE: SparseHead(inducing=40, cap=1024, learn_kernel="shared"),
+        OURS: SparseHead(inducing=40, cap=1024, learn_kernel="no", dtype="float32"),
+        "SV-DKL": SVDKL(grid_size=64, features=64),
+        "GPDNN": GPDNN(inducing=40, epsilon=1e-3, covariance="diagonal"),
+    }
+    assert head == heads.get(method, SparseHead())
 
 
 def test_sharpening_never_measures_where_it_chose() -> None:
@@ -67,7 +99,7 @@ def row(method: str, accuracy: float, nll: float, ece: float, epochs: int = deep
     return Row(trial, metrics, {"wall": 1.0, "cpu": 1.0}, 1, {}, {})
 
 
-def test_what_is_shown_follows_the_rows(tmp_path: Path) -> None:
+def test_what_is_shown_follows_the_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = [row(SOFTMAX, 0.9, 0.5, 0.10), row(OURS, 0.92, 0.6, 0.04)]
     (table,) = EXPERIMENT.tables(rows)
     assert [line[:4] for line in table.lines] == [
@@ -75,11 +107,18 @@ def test_what_is_shown_follows_the_rows(tmp_path: Path) -> None:
         [OURS, "92.00", "0.600", "4.00"],
     ]
     said = EXPERIMENT.findings(rows)
-    assert "GP-Tree is 2.00 points of accuracy above softmax, its NLL 0.100 above and its ECE 6.00 points below" in said
-    assert "2.00 points of accuracy below" in EXPERIMENT.findings([rows[0], row(OURS, 0.88, 0.4, 0.1)])
+    assert said == (
+        "- cifar10, 200 epochs: GP-Tree against softmax: +2.00 points of accuracy, +0.100 of NLL, -6.00 points of ECE "
+        "(one seed)."
+    )
+    both = EXPERIMENT.findings([*rows, row(SMOOTHED, 0.93, 0.5, 0.1)])
+    assert "GP-Tree against softmax, label smoothing 0.1: -1.00 points of accuracy" in both
     assert EXPERIMENT.figure is not None
-    EXPERIMENT.figure(rows, tmp_path / "picture.png")
-    assert (tmp_path / "picture.png").stat().st_size > 10_000
+    drawn = []
+    monkeypatch.setattr(Figure, "savefig", lambda figure, *_, **__: drawn.append(figure))
+    EXPERIMENT.figure([*rows, row("GPDNN", 0.9, 0.5, 0.1, deep_kernels.SHORT)], tmp_path / "picture.png")
+    assert [len(ax.lines) for ax in drawn[0].axes] == [3, 3, 3]  # two methods, and where the head joins
+    assert [text.get_text() for text in drawn[0].legends[0].get_texts()] == [SOFTMAX, OURS]
     with pytest.raises(ValueError, match="run the experiment first"):
         EXPERIMENT.figure([row(OURS, 0.9, 0.5, 0.1, deep_kernels.SHORT)], tmp_path / "none.png")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -31,7 +30,6 @@ from benchmarks.experiments.gibbs_trials import (
     run_classes,
     run_inference,
 )
-from benchmarks.machine import peak_memory
 from benchmarks.rendering import to_latex, to_markdown
 from benchmarks.rows import Row, Trial
 
@@ -229,15 +227,6 @@ def test_a_method_without_the_memory_says_what_it_would_need(folder: Path, monke
     found = run_classes(trial("OVE"), folder)
     assert "OneVsEachGP would need" in found["stopped"]
     assert "mean" not in found
-
-
-@pytest.mark.skipif(not os.access("/proc/self/clear_refs", os.W_OK), reason="the peak of memory cannot be reset here")
-def test_memory_that_was_taken_before_a_trial_does_not_count(folder: Path) -> None:
-    large = np.ones(2**25)
-    del large
-    before = peak_memory()
-    prepared(trial("OVE"), folder)
-    assert peak_memory() < before - 2**26
 
 
 # ------------------------------------------------------------------------------------------------------------- trials

@@ -126,12 +126,12 @@ class TreeHead(DeepHead):
         kernel: Kernel,
         settings: SparseHead,
     ) -> None:
-        super().__init__()
+        dtype, device = getattr(torch, settings.dtype), points.device
+        super().__init__(dtype, device)
         points_of_leaf = torch.bincount(point_class, minlength=tree.n_classes).cpu().numpy()[tree.order]
         require(points_of_leaf.min() > 0, "every class needs an inducing point.")
         require(int(class_counts.min()) > 0, "every class needs a training row.")
         self.tree, self.settings = tree, settings
-        dtype, device = getattr(torch, settings.dtype), points.device
         position = torch.as_tensor(tree.position.copy(), device=device)
         leaf_order = position[point_class].argsort(stable=True)
         self.points = nn.Parameter(points[leaf_order].to(dtype), requires_grad=settings.learn_points)
@@ -155,7 +155,6 @@ class TreeHead(DeepHead):
             "weight": _node_weights(rows, float(ends[-1]), settings.node_weights),
             "jitter": torch.tensor(JITTER[dtype], dtype=dtype),
             "skipped": torch.zeros((), dtype=torch.long),
-            "sharpness": torch.ones((), dtype=dtype),
         }
         for i, bucket in enumerate(self.buckets):
             nodes, size = bucket.points.shape

@@ -121,13 +121,12 @@ class ObjectiveLayer(Sharpened):
     """Embeddings to a loss, or to class log-probabilities, as an objective says."""
 
     def __init__(self, objective: Objective, width: int, n_classes: int, seed: int, dtype: torch.dtype) -> None:
-        super().__init__()
+        super().__init__(dtype)
         self.objective, self.n_classes = objective, n_classes
         outputs = 4 * n_classes if objective.rotations else n_classes
         random = torch.Generator().manual_seed(seed)
         weight = torch.empty(outputs, width, dtype=dtype).uniform_(-1, 1, generator=random) / width**0.5
         self.weight = nn.Parameter(weight)
-        self.register_buffer("sharpness", torch.ones((), dtype=dtype))
         self.bias = nn.Parameter(torch.zeros(outputs, dtype=dtype)) if isinstance(objective, CrossEntropy) else None
 
     def loss(self, embeddings: Tensor, y: Tensor, seed: int) -> Tensor:

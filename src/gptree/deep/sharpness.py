@@ -16,7 +16,11 @@ class Sharpened(nn.Module, ABC):
     """A layer from embeddings to class probabilities that are proportional to exp(sharpness · score)."""
 
     sharpness: Tensor
-    """A buffer; 1 unless `sharpen` has been called."""
+    """1 unless `sharpen` has been called."""
+
+    def __init__(self, dtype: torch.dtype = torch.float64, device: torch.device | None = None) -> None:
+        super().__init__()
+        self.register_buffer("sharpness", torch.ones((), dtype=dtype, device=device))
 
     @abstractmethod
     def scores(self, embeddings: Tensor) -> Tensor:

@@ -91,7 +91,7 @@ class DeepGPTreeClassifier(ClassifierMixin, BaseEstimator):
     head_rows : "trained" or "held back"
         Whose embeddings `head` is fitted to. The network knows the rows it was trained on by heart, so that a head
         fitted to them is too sure of others; the rows that `Training(validation=…)` held back are few, but like those
-        to come. Prefer them where they are twenty or more a class.
+        to come.
     random_state : int, RandomState or None; training in a folder, or in several processes, needs an int.
     device : "auto", "cpu" or "cuda".
     folder : for checkpoints, log and curves. An interrupted `fit` goes on from there, and one that is done is not
@@ -223,6 +223,10 @@ class DeepGPTreeClassifier(ClassifierMixin, BaseEstimator):
             trained or not self.refit,
             "refit is for the variational head, which must be trained (cross_entropy_epochs less than epochs) and "
             "predict (head=None): set refit=0.",
+        )
+        require(
+            self.head is not None or self.head_rows == "trained",
+            'head_rows="held back" is about an estimator on the trained embedding: give a head, or leave head_rows.',
         )
         shared = self.folder is not None or int(os.environ.get("WORLD_SIZE", "1")) > 1
         require(

@@ -23,6 +23,10 @@ from gptree.values import require
 GIBIBYTE = 2**30
 
 
+class OverBudget(MemoryError):
+    """A model that would need more memory than it may take; nothing has been allocated."""
+
+
 class GibbsHead(Head):
     """Zero-mean Gaussian processes on inputs of unit length, sampled by block Gibbs with auxiliary variables.
 
@@ -120,7 +124,7 @@ class SampledHead(GibbsHead):
     def _require_memory(self, points: int, classes: int) -> None:
         needed = 8 * self._numbers(points, classes)
         if needed > self.memory_budget:
-            raise MemoryError(
+            raise OverBudget(
                 f"{type(self).__name__} would need about {needed / GIBIBYTE:.2g} GiB for {classes} classes and "
                 f"{points} points, but memory_budget is {self.memory_budget / GIBIBYTE:.2g} GiB: raise it, or take "
                 "fewer classes, points or chains."

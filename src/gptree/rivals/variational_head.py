@@ -71,7 +71,6 @@ class VariationalHead(DeepHead):
     def __init__(self, q: WhitenedPosterior, rows: int) -> None:
         super().__init__()
         self.q, self.rows = q, rows
-        self.register_buffer("sharpness", torch.ones((), dtype=torch.float64))
 
     @abstractmethod
     def _seen(self, x: Tensor) -> tuple[Tensor, Tensor]:
