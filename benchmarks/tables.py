@@ -28,7 +28,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Summary:
-    """Mean and standard error over the rows that have the number; the error is NaN for one row."""
+    """Mean and standard error of some numbers; the error of one is NaN, and so is the mean of none."""
 
     mean: float
     error: float
@@ -36,12 +36,16 @@ class Summary:
 
     @classmethod
     def of(cls, rows: Iterable[Row], column: Column) -> Summary:
-        found = [value for row in rows if (value := field_of(row, column.path)) is not None]
-        values = column.scale * np.array(found, dtype=float)
-        if not len(values):
+        """Over the rows that have the number."""
+        return cls.over(column.scale * v for row in rows if (v := field_of(row, column.path)) is not None)
+
+    @classmethod
+    def over(cls, values: Iterable[float]) -> Summary:
+        numbers = np.array(list(values), dtype=float)
+        if not len(numbers):
             return cls(math.nan, math.nan, 0)
-        error = values.std(ddof=1) / math.sqrt(len(values)) if len(values) > 1 else math.nan
-        return cls(float(values.mean()), float(error), len(values))
+        error = numbers.std(ddof=1) / math.sqrt(len(numbers)) if len(numbers) > 1 else math.nan
+        return cls(float(numbers.mean()), float(error), len(numbers))
 
     def text(self, digits: int) -> str:
         if not self.count:

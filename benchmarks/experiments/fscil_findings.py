@@ -31,9 +31,7 @@ class Found:
         return [line for line in wanted if self.has(line)]
 
     def __call__(self, line: Line, metric: str = "accuracy", session: int = -1) -> float:
-        found = estimate(line.of(self.rows, self.data), metric, session)
-        assert found is not None
-        return 100 * found.mean
+        return estimate(line.of(self.rows, self.data), metric, session).mean
 
 
 def _each(rows: list[Row], data: Sequence[str], needed: Sequence[Line], say: Callable[[Found], list[str]]) -> str:

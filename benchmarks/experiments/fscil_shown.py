@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +11,7 @@ import numpy as np
 from benchmarks.experiment import Table
 from benchmarks.experiments.fscil_lines import DATA, Line
 from benchmarks.rows import Row
-from gptree.protocols import Estimate
+from benchmarks.tables import Better, Summary, best_of_line
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -22,8 +22,8 @@ TITLES = {
     "novel_accuracy": "accuracy, novel classes (%)",
     "forgetting": "average forgetting (%)",
 }
-#: What is shown of the last session: key, title, factor, digits, and which is best.
-LAST: tuple[tuple[str, str, float, int, Callable], ...] = (
+#: What is shown of the last session: key, title, scale, digits, and which is best.
+LAST: tuple[tuple[str, str, float, int, Better], ...] = (
     ("accuracy", "accuracy (%)", 100, 1, max),
     ("base_accuracy", "base (%)", 100, 1, max),
     ("novel_accuracy", "novel (%)", 100, 1, max),
@@ -46,9 +46,10 @@ COLOURS = ("#D55E00", "#0072B2", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#0
 MARKERS = "os^DvPX<>h"
 
 
-def estimate(rows: Sequence[Row], metric: str, session: int = -1) -> Estimate | None:
-    """Of a line's rows: the metric after a session, over the seeds; None where it has none."""
-    return Estimate.of(row.metrics["sessions"][session][metric] for row in rows)
+def estimate(rows: Sequence[Row], metric: str, session: int = -1, scale: float = 100.0) -> Summary:
+    """Of a line's rows: the metric after a session, over the seeds that have it."""
+    found = (row.metrics["sessions"][session][metric] for row in rows)
+    return Summary.over(scale * value for value in found if value is not None)
 
 
 def groups(rows: Sequence[Row], lines: Sequence[Line], data: str) -> dict[Line, list[Row]]:
@@ -71,7 +72,7 @@ def _tables_of(found: dict[Line, list[Row]], data: str, metric: str) -> Iterator
     forgets = metric == "forgetting"  # there is nothing to forget in the base session
     sessions = range(int(forgets), len(next(iter(found.values()))[0].metrics["sessions"]))
     columns = [
-        _column([estimate(own, metric, k) for own in found.values()], 100, 1, min if forgets else max) for k in sessions
+        best_of_line([estimate(own, metric, k) for own in found.values()], 1, min if forgets else max) for k in sessions
     ]
     yield Table(
         title=f"{DATA[data]}: {TITLES[metric].removesuffix(' (%)')}, after each session",
@@ -80,8 +81,8 @@ def _tables_of(found: dict[Line, list[Row]], data: str, metric: str) -> Iterator
         note=FORGETTING_NOTE if forgets else NOTE,
     )
     scores = [
-        _column([estimate(own, key) for own in found.values()], factor, digits, best)
-        for key, _, factor, digits, best in LAST
+        best_of_line([estimate(own, key, scale=scale) for own in found.values()], digits, best)
+        for key, _, scale, digits, best in LAST
     ]
     seeds = [str(len(own)) for own in found.values()]
     yield Table(
@@ -90,20 +91,6 @@ def _tables_of(found: dict[Line, list[Row]], data: str, metric: str) -> Iterator
         lines=[list(cells) for cells in zip(names, seeds, *scores, strict=True)],
         note=LAST_NOTE,
     )
-
-
-def _column(estimates: list[Estimate | None], factor: float, digits: int, best: Callable) -> list[str]:
-    """A column's cells; bold where the mean, as shown, is the best."""
-    shown = [None if e is None else f"{factor * e.mean:.{digits}f}" for e in estimates]
-    top = best((float(text) for text in shown if text is not None), default=None)
-    cells = []
-    for text, e in zip(shown, estimates, strict=True):
-        if text is None or e is None:
-            cells.append("–")
-            continue
-        cell = text if e.error is None else f"{text} ± {factor * e.error:.{digits}f}"
-        cells.append(f"**{cell}**" if float(text) == top else cell)
-    return cells
 
 
 # ------------------------------------------------------------------------------------------------------------ figure
@@ -140,8 +127,8 @@ def _draw(ax: Axes, line: Line, number: int, rows: Sequence[Row], key: str) -> A
     points = []
     for session in range(len(rows[0].metrics["sessions"])):
         found = estimate(rows, key, session)
-        if found is not None:  # there are no novel classes in the base session
-            points.append((session + 1, 100 * found.mean, 100 * (found.error or 0.0)))
+        if found.count:  # there are no novel classes in the base session
+            points.append((session + 1, found.mean, np.nan_to_num(found.error)))
     x, mean, error = np.array(points).T
     rival = line.method.startswith("rival: ")
     return ax.errorbar(

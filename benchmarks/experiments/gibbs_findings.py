@@ -6,8 +6,6 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import numpy as np
-
 from benchmarks.experiments.gibbs_quoted import published
 from benchmarks.experiments.gibbs_shown import ACCURACY, NAMES, NLL, by_data, numbers_of_classes, peaks_of, score
 from benchmarks.experiments.gibbs_trials import GIBBS_METHODS, KERNELS
@@ -51,11 +49,7 @@ class Found:
             }
             for which, at in zip((one, other), ats, strict=True)
         )
-        gaps = np.array([first[seed] - second[seed] for seed in first if seed in second])
-        if not len(gaps):
-            return Summary(math.nan, math.nan, 0)
-        error = gaps.std(ddof=1) / math.sqrt(len(gaps)) if len(gaps) > 1 else math.nan
-        return Summary(float(gaps.mean()), float(error), len(gaps))
+        return Summary.over(first[seed] - second[seed] for seed in first if seed in second)
 
     def accuracy_gap(self, one: str, other: str, classes: int) -> Summary:
         return self.gap(method(one), method(other), classes, ACCURACY)
