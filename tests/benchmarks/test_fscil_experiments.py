@@ -266,7 +266,7 @@ def test_without_rows(experiment, tmp_path):
 def test_quoted_tables_are_whole():
     for name in ("fscil-cub", "fscil-trees"):
         (table,) = EXPERIMENTS[name].quoted
-        assert "Quoted" in table.note
+        assert "10 runs" in table.note
         assert {len(line) for line in table.lines} == {len(table.head)} == {12}
         assert all(19 < float(cell) < 76 for line in table.lines for cell in line[1:])
         assert all(float(line[1]) > float(line[-1]) for line in table.lines)
