@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -116,12 +116,18 @@ def markdown(rows: Iterable[Row], by: Sequence[str], columns: Sequence[Column]) 
     return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
 
 
-def line_plot(rows: Iterable[Row], x: str, y: Column, series: str, ax: Axes) -> None:
-    """Mean of y over x, one line for each value of `series`, with bars of one standard error."""
+def line_plot(
+    rows: Iterable[Row], x: str, y: Column, series: str, ax: Axes, colours: Mapping[Any, str] | None = None
+) -> None:
+    """Mean of y over x, one line for each value of `series`, with bars of one standard error.
+
+    colours : by the values of `series`, so that panels agree where one lacks a line.
+    """
     for (name,), group in grouped(rows, [series]).items():
         points = sorted((place, Summary.of(part, y)) for (place,), part in grouped(group, [x]).items())
         places = [place for place, _ in points]
         means, errors = ([getattr(summary, part) for _, summary in points] for part in ("mean", "error"))
-        ax.errorbar(places, means, yerr=np.nan_to_num(errors), marker="o", markersize=4, capsize=2, label=str(name))
+        how = {"color": None if colours is None else colours[name], "marker": "o", "markersize": 4, "capsize": 2}
+        ax.errorbar(places, means, yerr=np.nan_to_num(errors), label=str(name), **how)
     ax.set(xlabel=x.rsplit(".", 1)[-1], ylabel=y.title)
     ax.legend(frameon=False)

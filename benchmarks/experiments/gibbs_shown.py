@@ -163,8 +163,10 @@ def _panels(panels: list[tuple[str, list[Row], str]], path: Path) -> None:
     """Accuracy against the number of classes, a line for each value of a field."""
     down, across = math.ceil(len(panels) / 2), min(len(panels), 2)
     figure, axes = plt.subplots(down, across, figsize=(5.2 * across, 4.2 * down), squeeze=False, layout="constrained")
+    names = [name for _, rows, series in panels for (name,) in grouped(rows, [series])]
+    colours = {name: f"C{i}" for i, name in enumerate(dict.fromkeys(names))}
     for ax, (title, rows, series) in zip(axes.flat, panels, strict=True):
-        line_plot(rows, "settings.classes", score(ACCURACY), series, ax)
+        line_plot(rows, "settings.classes", score(ACCURACY), series, ax, colours)
         ax.set(title=title, xlabel="number of classes")
         ax.spines[["top", "right"]].set_visible(False)
         ax.grid(alpha=0.25)
