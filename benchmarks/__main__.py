@@ -44,7 +44,7 @@ def list_experiments() -> None:
     for title in ("name", "in the paper", "title", "rows / trials"):
         table.add_column(title, no_wrap=title == "name", justify="right" if "/" in title else "left")
     for experiment in EXPERIMENTS.values():
-        count = f"{len(experiment.rows())} / {len(_chosen(experiment, []))}"
+        count = f"{len(experiment.rows())} / {len(experiment.wanted())}"
         table.add_row(*map(Text, (experiment.name, experiment.paper, experiment.title, count)))
     Console().print(table)
 
@@ -154,7 +154,7 @@ def _check_folder(folder: Path) -> None:
 
 def _chosen(experiment: Experiment, prefixes: list[str]) -> list[Trial]:
     """The experiment's trials, each once; with prefixes, those of the methods that begin with one of them."""
-    trials = list({trial.key: trial for trial in experiment.trials(experiment.seeds)}.values())
+    trials = list(experiment.wanted().values())
     methods = dict.fromkeys(trial.method for trial in trials)
     for prefix in prefixes:
         if not any(method.startswith(prefix) for method in methods):

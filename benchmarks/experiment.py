@@ -50,7 +50,11 @@ class Experiment:
     def results(self) -> Path:
         return RESULTS / f"{self.name}.jsonl"
 
+    def wanted(self) -> dict[str, Trial]:
+        """The trials by their keys, each once."""
+        return {trial.key: trial for trial in self.trials(self.seeds)}
+
     def rows(self) -> list[Row]:
         """Those of the experiment's trials, in the order of the trials."""
         found = {row.trial.key: row for row in Rows(self.results)}
-        return [found[trial.key] for trial in self.trials(self.seeds) if trial.key in found]
+        return [found[key] for key in self.wanted() if key in found]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from benchmarks.experiment import Experiment
 from benchmarks.rendering import quoted, to_markdown
-from benchmarks.rows import Row, Trial
+from benchmarks.rows import Row
 
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "results.md"
@@ -78,7 +78,7 @@ def _overview(experiments: Iterable[Experiment], found: Mapping[str, list[Row]])
     lines = ["| experiment | in the paper | content | rows |", "| --- | --- | --- | --- |"]
     for experiment in experiments:
         name = f"[`{experiment.name}`](#{_anchor(experiment.title)})"
-        done = f"{len(found[experiment.name])} of {len(_trials(experiment))}"
+        done = f"{len(found[experiment.name])} of {len(experiment.wanted())}"
         lines.append(f"| {name} | {experiment.paper} | {experiment.title} | {done} |")
     return "\n".join((*lines, ""))
 
@@ -105,7 +105,7 @@ def _section(experiment: Experiment, rows: list[Row]) -> str:
 
 def _coverage(experiment: Experiment, rows: list[Row]) -> str:
     """How many trials have a row, with which seeds, and which have none."""
-    trials = _trials(experiment)
+    trials = experiment.wanted()
     seeds = sorted({row.trial.seed for row in rows})
     text = f"Seeds: {_ranges(seeds)}. {len(rows)} of {len(trials)} trials have a row"
     done = {row.trial.key for row in rows}
@@ -151,10 +151,6 @@ def _commit(row: Row) -> str:
     if commit is None:
         return "an unknown commit"
     return f"commit `{commit.rstrip('+')[:COMMIT_DIGITS]}`" + (", changed" if commit.endswith("+") else "")
-
-
-def _trials(experiment: Experiment) -> dict[str, Trial]:
-    return {trial.key: trial for trial in experiment.trials(experiment.seeds)}
 
 
 def _ranges(numbers: list[int]) -> str:

@@ -140,12 +140,11 @@ def _train(task: Task, state: State, checkpoints: Checkpoints, group: Processes,
                 embeddings = group.gather(network(x))
                 loss = layer.loss(embeddings, classes[state.step])
                 group.step(loss + state.loss_beside(embeddings, classes[state.step]), state.optimiser)
+                layer.update()
             else:
                 pictures = training.objective.pictures(x, batch.seed)
                 loss = layer.loss(group.gather(network(pictures)), classes[state.step], batch.seed)
                 group.step(loss, state.optimiser)
-            if isinstance(layer, DeepHead):
-                layer.update()
             state.total += loss.detach()
             state.step += 1
             bar.step()
