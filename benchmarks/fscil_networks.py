@@ -6,7 +6,8 @@ NAME is one of `NETWORKS`. Trains on the base classes of the public lists (what 
 and writes to `--out` the embeddings of all pictures, averaged over the picture and its mirror image, as files
 `NAME.0.npz`, … of float16 `x` with `y`, `split` (0 to learn from, 1 to test on, 2 to learn from but held back from the
 network) and `path`: the folder `networks` of the experiments on sessions.
-Prints the accuracy of nearest class means, before any head.
+A network trained on parts of pictures has seen things larger than they are in whole ones: where pictures were held
+back, they choose the size at which all are embedded. Prints the accuracy of nearest class means, before any head.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-from torch import nn
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
 
 from benchmarks.pictures import Pictures, load
 from gptree.deep import (
@@ -56,6 +59,19 @@ class Network:
     backbone: str = "resnet18"
     stem: Literal["small", "cifar"] = "small"
     size: int | None = None
+    #: Sizes to which pictures may be enlarged before they are embedded, as chosen on those held back.
+    enlarged: tuple[int, ...] = ()
+
+
+class Enlarged(nn.Module):
+    """A network that sees its pictures with `size` pixels a side."""
+
+    def __init__(self, network: nn.Module, size: int) -> None:
+        super().__init__()
+        self.network, self.size = network, size
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.network(functional.interpolate(x, size=self.size, mode="bicubic"))
 
 
 class Embeddings(NamedTuple):
@@ -90,7 +106,11 @@ NETWORKS = {
         "mini_imagenet", 60, pretrained(72, CosineMargin(scale=16.0, margin=0.1, rotations=True), 0.1), STRONG
     ),
     "mini-rotations": Network(
-        "mini_imagenet", 60, pretrained(72, CrossEntropy(rotations=True), 0.1, validation=20, calibrate=False), STRONG
+        "mini_imagenet",
+        60,
+        pretrained(80, CrossEntropy(rotations=True), 0.1, validation=20, calibrate=False),
+        STRONG,
+        enlarged=(96, 108, 120),
     ),
     "cub": Network(
         "cub200",
@@ -134,17 +154,42 @@ def run(name: str, pictures: Path, runs: Path, out: Path, weights: Path | None) 
         folder=runs / name,
     )
     seconds = time.perf_counter() - start
-    device = next(result.network.parameters()).device
-    embeddings = [
-        embed(result.network, Arrays(X, mean=source.mean, std=source.std), np.arange(len(X)), device).float()
-        for X in (found.X, np.ascontiguousarray(found.X[:, :, ::-1]))
-    ]
-    x = (0.5 * (embeddings[0] + embeddings[1])).cpu().numpy()
     found.split[np.delete(np.flatnonzero(base), result.rows)] = HELD_BACK
+    views = {"as they are": embedded(result.network, found.X, source)}
+    views |= {f"{size} pixels": embedded(Enlarged(result.network, size), found.X, source) for size in network.enlarged}
+    if len(views) > 1:
+        views["mean of all sizes"] = np.mean(list(views.values()), axis=0)
+    held_back = (
+        {
+            view: nearest_mean_accuracy(x, found.y, base & (found.split == 0), found.split == HELD_BACK)
+            for view, x in views.items()
+        }
+        if network.enlarged
+        else {}
+    )
+    x = views[max(held_back, key=held_back.__getitem__, default="as they are")]
     write(x, found, out, name)
-    report = {"network": name, "seconds": seconds, **class_mean_accuracy(x, found, network.base), "log": result.log[-1]}
+    learned, test, first = found.split != TEST, found.split == TEST, found.y < network.base
+    report = {
+        "network": name,
+        "seconds": seconds,
+        "base": nearest_mean_accuracy(x, found.y, learned & first, test & first),
+        "all": nearest_mean_accuracy(x, found.y, learned, test),
+        "held back": held_back,
+        "log": result.log[-1],
+    }
     (out / f"{name}.json").write_text(json.dumps(report) + "\n")
     return report
+
+
+def embedded(network: nn.Module, pictures: np.ndarray, source: Arrays) -> np.ndarray:
+    """Embeddings (n, d) of pictures, averaged over the picture and its mirror image; normalised like the source's."""
+    device = next(network.parameters()).device
+    both = (
+        embed(network, Arrays(X, mean=source.mean, std=source.std), np.arange(len(X)), device).float()
+        for X in (pictures, np.ascontiguousarray(pictures[:, :, ::-1]))
+    )
+    return torch.stack(list(both)).mean(0).cpu().numpy()
 
 
 def write(x: np.ndarray, found: Pictures, out: Path, name: str) -> None:
@@ -175,18 +220,12 @@ def read(name: str, folder: Path) -> Embeddings:
     return Embeddings(x.astype(np.float32), y.astype(int), split, path)
 
 
-def class_mean_accuracy(x: np.ndarray, found: Pictures, base: int) -> dict[str, float]:
-    """Of nearest class means by cosine: base classes alone, and all classes together at the end."""
+def nearest_mean_accuracy(x: np.ndarray, y: np.ndarray, learned: np.ndarray, asked: np.ndarray) -> float:
+    """Of the rows asked about, by cosine with the means of the classes in the learned rows."""
     unit = unit_length(x)
-    learned, test = found.split != TEST, found.split == TEST
-    means = unit_length(np.stack([unit[learned & (found.y == c)].mean(0) for c in range(len(found.names))]))
-    scores = unit[test] @ means.T
-    y = found.y[test]
-    first = y < base
-    return {
-        "base": float((scores[first][:, :base].argmax(1) == y[first]).mean()),
-        "all": float((scores.argmax(1) == y).mean()),
-    }
+    classes = np.unique(y[learned])
+    means = unit_length(np.stack([unit[learned & (y == c)].mean(0) for c in classes]))
+    return float((classes[(unit[asked] @ means.T).argmax(1)] == y[asked]).mean())
 
 
 def main() -> None:

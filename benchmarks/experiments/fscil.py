@@ -110,10 +110,10 @@ CUB_DIFFERS = """\
 ImageNet weights, trained on the 100 base classes by cross-entropy for 24 epochs. The paper trains a ResNet-18 with
 ImageNet weights on the base classes, 20 epochs by cross-entropy and 80 with GP-Tree, 512 features."""
 MINI_DIFFERS = """\
-A ResNet-18 with a stem for small pictures, trained from scratch on the 60 base classes for 72 epochs with rotated
-pictures: one with a cosine margin, and one by cross-entropy that holds back 20 pictures of each base class, to which
-a forest can be fitted instead. The paper trains a ResNet-18 for 40 epochs by cross-entropy and 60 with GP-Tree. Its
-figure gives no numbers, so that none are quoted."""
+A ResNet-18 with a stem for small pictures, trained from scratch on the 60 base classes with rotated pictures: one for
+72 epochs with a cosine margin, and one for 80 by cross-entropy that holds back 20 pictures of each base class, to which
+a forest can be fitted instead, and which chose the size at which all pictures are embedded. The paper trains a
+ResNet-18 for 40 epochs by cross-entropy and 60 with GP-Tree. Its figure gives no numbers, so that none are quoted."""
 CIFAR_DIFFERS = """\
 Not in the paper. A ResNet-18 with a stem for 32 × 32 pixels, trained on the 60 base classes for 150 epochs by
 cross-entropy. Classes and test pictures of the sessions are those of the public lists; the five shots of a new class

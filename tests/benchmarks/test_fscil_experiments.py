@@ -7,12 +7,22 @@ import pickle
 import numpy as np
 import pytest
 
-from benchmarks import fscil_features
+from benchmarks import fscil_features, fscil_networks
 from benchmarks.experiments import fscil, fscil_findings, fscil_lines, fscil_shown
 from benchmarks.experiments.fscil_lines import FROZEN, KERNELS, METHODS, PAPER, REPRESENTATIVES, TREES, Line
-from benchmarks.fscil_networks import HELD_BACK, NETWORKS, Network, make_backbone, read, write
+from benchmarks.fscil_networks import (
+    HELD_BACK,
+    NETWORKS,
+    TEST,
+    Network,
+    make_backbone,
+    nearest_mean_accuracy,
+    read,
+    write,
+)
 from benchmarks.pictures import Pictures
 from benchmarks.rows import Row, Rows, Trial, run_trials
+from gptree.deep import CrossEntropy
 
 EXPERIMENTS = {experiment.name: experiment for experiment in fscil.EXPERIMENTS}
 BASE, SESSIONS, WAY = 5, 2, 2
@@ -164,6 +174,40 @@ def test_networks_are_there():
         assert data == FROZEN or isinstance(NETWORKS[data], Network)
     assert make_backbone(NETWORKS["cifar-plain"], None).recipe["stem"] == "cifar"
     assert make_backbone(NETWORKS["mini-margin"], None).recipe["stem"] == "small"
+
+
+def test_nearest_means_against_a_loop():
+    x, pictures = made_up_pictures()
+    y, learned, asked = pictures.y, pictures.split == 0, (pictures.split == TEST) & (pictures.y > 2)
+    learned &= y > 1  # numbers of the classes do not begin at 0
+    right = 0
+    for row in np.flatnonzero(asked):
+        cosines = {}
+        for c in set(y[learned]):
+            mean = np.mean([v / np.linalg.norm(v) for v in x[learned & (y == c)]], axis=0)
+            cosines[c] = x[row] @ mean / np.linalg.norm(mean)
+        right += max(cosines, key=cosines.get) == y[row]
+    assert nearest_mean_accuracy(x, y, learned, asked) == right / asked.sum()
+
+
+def test_a_network_is_trained_and_embeds_at_the_size_that_held_back_pictures_choose(tmp_path, monkeypatch):
+    """Three base classes of flat colour, two of eight pictures held back; two more classes are only embedded."""
+    random = np.random.default_rng(0)
+    y = np.repeat(np.arange(5), 12)
+    split = (np.arange(60) % 12 >= 8).astype(np.int8)
+    X = (random.integers(40, 200, (5, 1, 1, 3))[y] + random.integers(-20, 20, (60, 12, 12, 3))).astype(np.uint8)
+    pictures = Pictures(X, y, tuple("abcde"), split, np.array([f"c/{i}" for i in range(60)]))
+    how = fscil_networks.pretrained(
+        2, CrossEntropy(), 0.05, validation=2, calibrate=False, mixed_precision="no", batch_size=9
+    )
+    monkeypatch.setitem(NETWORKS, "small", Network("small", 3, how, (), enlarged=(16,)))
+    monkeypatch.setattr(fscil_networks, "load", lambda *_, **__: pictures)
+    report = fscil_networks.run("small", tmp_path, tmp_path / "runs", tmp_path / "out", None)
+    assert set(report["held back"]) == {"as they are", "16 pixels", "mean of all sizes"}
+    found = read("small", tmp_path / "out")
+    assert [np.sum(found.split[y == c] == HELD_BACK) for c in range(5)] == [2, 2, 2, 0, 0]
+    kept = nearest_mean_accuracy(found.x, y, (found.split == 0) & (y < 3), found.split == HELD_BACK)
+    assert kept == max(report["held back"].values())
 
 
 def test_forgetting_against_the_papers_formula(folder):
