@@ -11,7 +11,18 @@ import torch
 from matplotlib.figure import Figure
 
 from benchmarks.experiments import deep_kernels
-from benchmarks.experiments.deep_kernels import ALONE, METHODS, OURS, SMOOTHED, SOFTMAX, Trial, curve, sharpened
+from benchmarks.experiments.deep_kernels import (
+    ALONE,
+    METHODS,
+    OURS,
+    OURS_CALIBRATED,
+    SMOOTHED,
+    SOFTMAX,
+    SOFTMAX_CALIBRATED,
+    Trial,
+    curve,
+    sharpened,
+)
 from benchmarks.pictures import Pictures
 from benchmarks.rows import Row
 from gptree.deep import Cosine, CrossEntropy, SparseHead, measure
@@ -32,15 +43,20 @@ def few_pictures(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("method", METHODS)
 def test_every_method_trains(method: str, few_pictures: None, tmp_path: Path) -> None:
-    settings = {**deep_kernels.settings_of(method, "cifar10", 5), "batch": 24, "embedding": 6}
+    settings = {**deep_kernels.settings_of(method, "cifar10", 5), "batch": 20, "embedding": 6}
     settings |= {"inducing": 2} if "inducing" in settings else {}
     settings |= {"grid_size": 8, "features": 3} if method == "SV-DKL" else {}
     trial = Trial(deep_kernels.NAME, method, "cifar10", 0, settings)
     found = deep_kernels.run(trial, tmp_path)
-    for name in ("test", "sharpened", *(("refit", "at the mean") if method in (OURS, ALONE) else ())):
+    for name in ("test", "sharpened", *(("refit", "at the mean") if method.startswith(OURS) else ())):
         assert 0 <= found[name]["accuracy"] <= 1
         assert np.isfinite([found[name]["nll"], found[name]["ece"]]).all()
-    assert found["curve"]["epoch"] == [5]
+    if "validation" in settings:
+        assert "curve" not in found
+        assert found["test"] != found["sharpened"]  # on the held-back pictures, and on halves of the test set
+    else:
+        assert found["curve"]["epoch"] == [5]
+        assert found["test"] == {name: found["curve"][name][0] for name in deep_kernels.MEASURED}
     (log,) = (tmp_path / "logs").iterdir()
     stages = [line.split('"stage": "')[1].split('"')[0] for line in log.read_text().splitlines()]
     assert stages == ["pre-training"] * (5 if method.startswith("softmax") else 2) + ["joint"] * (
@@ -66,12 +82,15 @@ def test_what_tells_the_methods_apart(method: str, few_pictures: None, tmp_path:
     assert given["seed"] == 3
     assert (training.epochs, training.batch_size, training.learning_rate) == (10, 256, 0.2)
     assert training.schedule == Cosine(warmup=5)
-    assert training.cross_entropy_epochs == (10 if method in (SOFTMAX, SMOOTHED) else 4)
+    assert training.cross_entropy_epochs == (10 if method.startswith(SOFTMAX) else 4)
     assert training.objective == CrossEntropy(label_smoothing=0.1 if method in (SMOOTHED, OURS) else 0.0)
-    assert training.objective_weight == (3.0 if method == OURS else 0.0)
+    assert training.objective_weight == {OURS: 3.0, OURS_CALIBRATED: 1.0}.get(method, 0.0)
+    held_back = method in (OURS_CALIBRATED, SOFTMAX_CALIBRATED)
+    assert (training.validation, training.calibrate) == (0.1 if held_back else None, True)
+    assert (given["held_out"] is None) == held_back
     heads = {
         ALONE: SparseHead(inducing=40, cap=1024, learn_kernel="shared"),
-        OURS: SparseHead(inducing=40, cap=1024, learn_kernel="no", dtype="float32"),
+        **dict.fromkeys((OURS, OURS_CALIBRATED), SparseHead(inducing=40, cap=1024, learn_kernel="no", dtype="float32")),
         "SV-DKL": SVDKL(grid_size=64, features=64),
         "GPDNN": GPDNN(inducing=40, epsilon=1e-3, covariance="diagonal"),
     }
@@ -113,6 +132,12 @@ def test_what_is_shown_follows_the_rows(tmp_path: Path, monkeypatch: pytest.Monk
     )
     both = EXPERIMENT.findings([*rows, row(SMOOTHED, 0.93, 0.5, 0.1)])
     assert "GP-Tree against softmax, label smoothing 0.1: -1.00 points of accuracy" in both
+    fair = EXPERIMENT.findings([*rows, row(OURS_CALIBRATED, 0.9, 0.4, 0.01), row(SOFTMAX_CALIBRATED, 0.9, 0.4, 0.02)])
+    assert [line.split(": ")[1] for line in fair.splitlines()] == [
+        "GP-Tree against softmax",
+        "GP-Tree, 10 % held back against softmax",
+        "GP-Tree, 10 % held back against softmax, 10 % held back",
+    ]
     assert EXPERIMENT.figure is not None
     drawn = []
     monkeypatch.setattr(Figure, "savefig", lambda figure, *_, **__: drawn.append(figure))
