@@ -8,7 +8,7 @@ import pytest
 from sklearn.base import BaseEstimator, clone
 
 from gptree.inference import CoordinateAscent, Gibbs, LearnKernel
-from gptree.values import require
+from gptree.values import require, require_whole
 
 
 class Holder(BaseEstimator):
@@ -35,8 +35,13 @@ def test_parameters_are_found_and_set_through_an_estimator() -> None:
 def test_bad_settings_are_refused() -> None:
     with pytest.raises(ValueError, match=r"Gibbs has no setting 'chain'; it has \['chains', 'keep', 'steps'\]"):
         Gibbs().set_params(chain=2)
+    held = Gibbs(chains=2)
     with pytest.raises(ValueError, match="at least one chain"):
-        Gibbs().set_params(chains=0)
+        held.set_params(steps=3, chains=0)
+    assert held == Gibbs(chains=2)
+    for value, error in ((2.0, TypeError), (True, TypeError), (0, ValueError)):
+        with pytest.raises(error, match="number"):
+            require_whole("number", value, 1)
     assert CoordinateAscent(learn=LearnKernel(steps=3)).get_params()["learn"] == LearnKernel(steps=3)
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from gpytorch.kernels import MaternKernel, RBFKernel, ScaleKernel
 from training_cases import Failing, Interrupted, digits, small_train, tensors_of, without_seconds
 
 from gptree.deep import (
@@ -18,6 +19,7 @@ from gptree.deep import (
     RandomFlip,
     SparseHead,
     Trained,
+    checkpoints,
     convnet,
     mlp,
     read_log,
@@ -117,12 +119,53 @@ def test_other_data_head_or_network_are_refused(tmp_path: Path) -> None:
         small_train(network, Arrays(X + 1), Y, **before)
     with pytest.raises(ValueError, match="training rows"):
         small_train(network, source, np.roll(Y, 1), **before)
+    later = X.copy()
+    later[60:] += 1
+    with pytest.raises(ValueError, match="training rows"):
+        small_train(network, Arrays(later), Y, **before)
+    with pytest.raises(ValueError, match="kernel"):
+        small_train(network, source, Y, kernel=ScaleKernel(RBFKernel()), **before)
     with pytest.raises(ValueError, match="augmentation"):
         small_train(network, Arrays(X, augment=(RandomFlip(),)), Y, **before)
     with pytest.raises(ValueError, match=r"head\.inducing"):
         small_train(network, source, Y, head=SparseHead(inducing=4), **before)
     with pytest.raises(ValueError, match="network"):
         small_train(mlp(64, hidden=(8,), embedding=5, normalise=False), source, Y, **before)
+
+
+def test_kernels_are_told_apart() -> None:
+    """Though their hyper-parameters have the same names and values."""
+    base = {"rbf": RBFKernel(), "matern": MaternKernel(nu=1.5), "rough": MaternKernel(nu=0.5)}
+    found = [checkpoints._kernel_identity(ScaleKernel(kernel)) for kernel in (*base.values(), RBFKernel())]
+    assert len(set(found[:3])) == 3
+    assert found[3] == found[0]
+
+
+def test_other_first_weights_are_told_and_the_training_goes_on(tmp_path: Path) -> None:
+    before = {"how": {"epochs": 2, "cross_entropy_epochs": 2}, "folder": tmp_path}
+    first, other = (mlp(64, hidden=(8,), embedding=4, seed=seed) for seed in (0, 1))
+    with pytest.raises(Interrupted):
+        small_train(first, Failing(Arrays(X), 9), Y, **before)
+    with pytest.warns(RuntimeWarning, match="began with other weights"):
+        found = small_train(other, Arrays(X), Y, **before)
+    expected = small_train(first, Arrays(X), Y, how=before["how"])
+    assert all(torch.equal(value, tensors_of(expected)[name]) for name, value in tensors_of(found).items())
+
+
+class Fading:
+    """A schedule of someone's own, which prints as its address."""
+
+    def __init__(self, rate: float) -> None:
+        self.rate = rate
+
+    def multiplier(self, epoch: float, epochs: int) -> float:
+        return self.rate**epoch
+
+
+def test_settings_of_your_own_are_known_again() -> None:
+    assert checkpoints.told(Fading(0.5)) == checkpoints.told(Fading(0.5)) != checkpoints.told(Fading(0.6))
+    assert checkpoints.told((Fading(0.5), RandomFlip())) == "(Fading(rate=0.5), RandomFlip(probability=0.5))"
+    assert checkpoints.told(np.mean) == "numpy.mean"
 
 
 def test_damage_is_noticed(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import torch
 from safetensors.torch import load_file
@@ -13,6 +14,7 @@ from shared_training import run
 from training_cases import tensors_of
 
 from gptree.deep import read_log
+from gptree.deep.processes import Processes
 
 
 def test_two_processes_equal_one(tmp_path: Path) -> None:
@@ -39,3 +41,21 @@ def test_two_processes_equal_one(tmp_path: Path) -> None:
             )
         torch.testing.assert_close(losses.tolist(), [row["loss"] for row in alone.log], rtol=1e-8, atol=1e-8)
     assert len(read_log(tmp_path / "training")) == 4  # written once, by the first process
+
+
+def test_nobody_gets_an_empty_part_and_together_they_are_all_rows() -> None:
+    """Also where the last processes have nothing left: their row is behind the end, where `gather` cuts."""
+    for count in (1, 2, 3, 8):
+        for rows in (1, 2, 9, 16):
+            parts = []
+            for index in range(count):
+                group = Processes(
+                    SimpleNamespace(
+                        device=None, num_processes=count, process_index=index, is_main_process=True, scaler=None
+                    )
+                )
+                parts.append(list(range(rows))[group.part(rows)])
+            size = -(-rows // count)
+            padded = [row for part in parts for row in part + [None] * (size - len(part))]
+            assert all(parts)
+            assert padded[:rows] == list(range(rows))

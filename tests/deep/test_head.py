@@ -584,8 +584,8 @@ def test_a_copy_has_no_loss_to_update_from() -> None:
 @pytest.mark.parametrize(
     ("bad", "text"),
     [
-        ({"inducing": 0}, "at least one inducing point, got inducing=0"),
-        ({"cap": 1}, "at least two inducing points, got cap=1"),
+        ({"inducing": 0}, "inducing must be at least 1, got 0"),
+        ({"cap": 1}, "cap must be at least 2, got 1"),
         ({"step": 0.0}, "step must lie between 0, not included, and 1, got 0.0"),
         ({"step": 1.5}, "step must lie between 0, not included, and 1, got 1.5"),
         ({"step": float("nan")}, "step must lie"),

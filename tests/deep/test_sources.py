@@ -14,6 +14,7 @@ from torch.utils.data import Dataset, IterableDataset, Subset
 from gptree.deep import Arrays, Batch, FromDataset, RandomCrop, RandomFlip, Source, require_shape
 from gptree.deep.augment import augmented
 from gptree.deep.inputs import STATISTICS_SAMPLE
+from gptree.deep.sources import ITEMS_COMPARED
 
 CPU = torch.device("cpu")
 AUGMENT = (RandomCrop(2), RandomFlip())
@@ -294,11 +295,12 @@ class Kept(Noisy):
 
 @pytest.mark.parametrize("targets", [[3, 1, 2, 1, 0], torch.tensor([3, 1, 2, 1, 0]), list("dbcba")])
 def test_labels_a_data_set_keeps_are_not_read_item_by_item(targets) -> None:
-    dataset = Kept(targets)
-    labels = FromDataset(dataset).labels
+    many = Kept([c for _ in range(100) for c in targets])
+    labels = FromDataset(many).labels
     assert labels is not None
-    assert labels.tolist() == list(np.asarray(targets))
-    assert dataset.read == 1
+    assert labels.tolist() == list(np.asarray(targets)) * 100
+    assert many.read == 1 + ITEMS_COMPARED
+    dataset = Kept(targets)
     nested = Subset(Subset(dataset, [4, 2, 0]), [2, 0])
     labels = FromDataset(nested).labels
     assert labels is not None
@@ -313,6 +315,17 @@ def test_other_labels_are_those_of_the_items(workers: int) -> None:
     mapped = FromDataset(Kept([0, 5, 6], transform=lambda label: label // 2), workers=workers).labels
     assert mapped is not None
     assert mapped.tolist() == [0, 2, 3]
+
+
+def test_labels_that_items_do_not_carry_are_not_believed() -> None:
+    class Halved(Kept):
+        def __getitem__(self, row: int):
+            x, label = super().__getitem__(row)
+            return x, label % 2
+
+    labels = FromDataset(Halved([0, 1, 2, 3] * 5)).labels  # the first two agree
+    assert labels is not None
+    assert labels.tolist() == [0, 1] * 10
 
 
 def test_inputs_without_labels() -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from gpytorch.kernels import RBFKernel, ScaleKernel
 from torch import nn
 from torch.utils.data import TensorDataset
 from training_cases import LABELS, digits, small_train, tensors_of, without_seconds
@@ -218,6 +219,45 @@ def test_mixed_precision_leaves_no_trace_in_the_network() -> None:
     assert {value.dtype for value in found.network.state_dict().values()} == {torch.float32}
 
 
+def test_a_network_trained_before_is_trained_in_mixed_precision_again() -> None:
+    seen = set()
+
+    class Spy(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            seen.add(x.dtype)
+            return x.float()
+
+    few = {"epochs": 1, "cross_entropy_epochs": 1, "validation": None}
+    backbone = nn.Sequential(nn.Flatten(), nn.Linear(64, 6), Spy())
+    first = small_train(backbone, Arrays(X), Y, how=few)
+    assert seen == {torch.float32}
+    small_train(first.network, Arrays(X), Y, how={**few, "mixed_precision": "bf16"})
+    assert torch.bfloat16 in seen
+
+
+@pytest.mark.parametrize("precision", ["no", "bf16"])
+def test_a_forward_of_the_networks_own_stays(precision: str) -> None:
+    """As people give it who leave out the last layer of a classifier."""
+
+    class Classifier(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.body, self.last = nn.Sequential(nn.Flatten(), nn.Linear(64, 6)), nn.Linear(6, 6)
+
+        def features(self, x: torch.Tensor) -> torch.Tensor:
+            return self.body(x)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.last(self.body(x))
+
+    backbone = Classifier()
+    backbone.forward = backbone.features
+    found = small_train(backbone, Arrays(X), Y, how={"mixed_precision": precision})
+    x = torch.as_tensor(X)
+    assert torch.equal(found.network(x), found.network.body(x))  # pyright: ignore[reportCallIssue]
+    assert found.network.body is not backbone.body
+
+
 def test_a_progress_bar_leaves_nothing_behind(capsys: pytest.CaptureFixture[str]) -> None:
     small_train(network(), Arrays(X), Y, how={"epochs": 1, "cross_entropy_epochs": 1}, progress=True)
     assert capsys.readouterr().out.strip() == ""
@@ -362,6 +402,38 @@ def test_bad_rows_and_settings_show_before_any_work() -> None:
     bad("64 features", source=Arrays(X[:, :, :7]))
     bad("device", device="tpu")
     bad("unknown kernel", kernel="sinc")
+    bad("bfloat16.*mixed_precision", backbone=nn.Sequential(network(), Halved()))
+    for wrong in ({"epochs": 2.5}, {"batch_size": 32.0}, {"checkpoint_steps": 1.5}, {"validate_every": True}):
+        with pytest.raises(TypeError, match="whole number"):
+            Training(**wrong)
+    with pytest.raises(ValueError, match="tuple of epochs"):
+        Milestones(100)  # pyright: ignore[reportArgumentType]
+    with pytest.raises(ValueError, match="lies between 0 and 1"):
+        Training(validation=np.float32(1.5))  # pyright: ignore[reportArgumentType]
+
+
+class Halved(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.bfloat16()
+
+
+def test_what_is_wrong_with_the_head_shows_before_any_work() -> None:
+    """Though it joins the network only later."""
+    joint = {"epochs": 2, "cross_entropy_epochs": 1}
+    bad("Unknown tree", how=joint, tree="nonsense", source=Untouched())
+    bad("cap=3", how=joint, head=SparseHead(cap=3), source=Untouched())
+    bad("", RuntimeError, how=joint, kernel=ScaleKernel(RBFKernel(ard_num_dims=5)), source=Untouched())
+
+
+class Untouched(Arrays):
+    """Pictures that may be looked at, and not trained on."""
+
+    def __init__(self) -> None:
+        super().__init__(X)
+
+    def batches(self, plan: Any, *others: Any) -> Any:
+        assert all(batch.seed is None for batch in plan)
+        return super().batches(plan, *others)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
@@ -387,6 +459,11 @@ def test_the_first_head_is_fitted() -> None:
     best = head.bound(embeddings, y).sum()
     nothing = -math.log(2 * math.cosh(1.0)) * head.rows.sum()  # the bound at q = p, where c² is the output scale
     assert best - first < 0.01 * (best - nothing)
+
+
+def test_embeddings_that_are_all_alike_are_told() -> None:
+    with pytest.warns(RuntimeWarning, match="embeddings of all rows are alike"):
+        small_train(network(), Arrays(np.ones_like(X)), Y)
 
 
 def test_a_collapse_is_told() -> None:

@@ -24,6 +24,7 @@ from gptree.deep import (
     train,
 )
 from gptree.deep import training as training_module
+from gptree.deep.sharpness import best_sharpness
 from small_sizes import small_random_features
 
 X, Y = pictures()
@@ -63,6 +64,16 @@ def test_predictions_are_those_of_training_by_hand() -> None:
     assert np.array_equal(model.predict_log_proba(X), by_hand.head.log_probabilities(embeddings, "mean").numpy())
 
 
+@pytest.mark.parametrize("refit", [0, 5])
+def test_the_sharpness_is_that_of_predictions_as_they_are_made(refit: int) -> None:
+    model = small(predict_at="mean", refit=refit).fit(X, Y)
+    held_back = np.setdiff1d(ALL, model.rows_)
+    codes = np.unique(Y, return_inverse=True)[1][held_back]
+    scores = model.layer_.scores(torch.as_tensor(model.embed(X[held_back])), "mean")
+    assert float(model.layer_.sharpness) == pytest.approx(best_sharpness(scores, torch.as_tensor(codes)), rel=1e-3)
+    assert float(small(predict_at="mean", how={"calibrate": False}).fit(X, Y).layer_.sharpness) == 1.0
+
+
 def test_it_learns() -> None:
     model = small(how={"epochs": 15, "cross_entropy_epochs": 7}).fit(X[:150], Y[:150])
     assert model.score(X[150:], Y[150:]) > 0.8
@@ -96,6 +107,8 @@ def test_refit_is_coordinate_ascent_on_the_clean_rows_that_were_trained_on() -> 
     assert isinstance(plain.layer_, TreeHead)
     before = plain.layer_.bound(embeddings, codes).sum()
     plain.layer_.refit(embeddings, codes, 7)
+    held_back = np.setdiff1d(np.arange(len(X)), rows)
+    plain.layer_.sharpen(torch.as_tensor(plain.embed(X[held_back])), torch.as_tensor(y[held_back]))
     np.testing.assert_allclose(refitted.predict_log_proba(X), plain.predict_log_proba(X), atol=1e-9)
     assert refitted.layer_.bound(embeddings, codes).sum() > before
 

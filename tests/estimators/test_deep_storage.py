@@ -189,7 +189,7 @@ def test_a_kernel_of_your_own_is_given_to_load(tmp_path: Path) -> None:
 
 def test_the_fitted_settings_of_the_layer_are_stored_not_later_ones(tmp_path: Path) -> None:
     model = small().fit(X, Y)
-    model.set_params(sparse__cap=9, sparse__dtype="float32")
+    model.set_params(sparse__cap=9, sparse__dtype="float32", kernel=ScaleKernel(MaternKernel(nu=0.5)))
     model.save(tmp_path)
     assert np.array_equal(load_model(tmp_path).predict_log_proba(X), model.predict_log_proba(X))
 

@@ -17,7 +17,7 @@ from gptree import CoordinateAscent, GPForestClassifier, GPTreeClassifier, Learn
 from gptree.inference import NodeBatch, NodeFits, NodeProblem, class_inducing, fit_nodes
 from gptree.inference.grams import Grams
 from gptree.inference.problems import size_class
-from gptree.inference.sparse_variational import Natural, WhitenedRows
+from gptree.inference.sparse_variational import Natural, WhitenedBatch
 from gptree.maths import gram
 from gptree.maths.linalg import JITTER
 from gptree.tree import label_hashes
@@ -64,7 +64,7 @@ def test_step_one_on_all_rows_is_coordinate_ascent(settings: dict, budget: int, 
 
 def test_a_small_budget_makes_several_chunks() -> None:
     grams = Grams(kernel(), features(), 0)
-    rows = WhitenedRows(NodeBatch.stack([0], sparse_problems((15,)), torch.float64), grams, SMALL // 8 // 8)
+    rows = WhitenedBatch(NodeBatch.stack([0], sparse_problems((15,)), torch.float64), grams, SMALL // 8 // 8)
     assert rows.rows_at_once < 15 / 2
 
 
@@ -163,8 +163,8 @@ def test_jitter_is_reported(inference: CoordinateAscent) -> None:
 # ---------------------------------------------------------------------------------------------------- mini-batches
 
 
-def whitened(p: NodeProblem) -> WhitenedRows:
-    return WhitenedRows(NodeBatch.stack([0], [p], torch.float64), Grams(kernel(), features(), 0), BUDGET)
+def whitened(p: NodeProblem) -> WhitenedBatch:
+    return WhitenedBatch(NodeBatch.stack([0], [p], torch.float64), Grams(kernel(), features(), 0), BUDGET)
 
 
 @pytest.mark.parametrize("sizes", [(5, 5, 5), (4, 5, 6), (15,), (1,) * 15])

@@ -8,8 +8,8 @@ torch. Other collections are used as they are, without their classification laye
     network = torchvision.models.resnet50(weights="DEFAULT")
     network.fc = torch.nn.Identity()
 
-A sentence encoder is a module whose `forward` takes a tensor of token numbers; or encode the sentences once and give
-the vectors to `mlp`.
+Sentences: encode them once and give the vectors to `mlp`; an encoder that is to be trained takes token numbers, for
+which you write a source of your own (`gptree.deep.Source`).
 
 The functions `resnet18`, `convnet` and `mlp` write their arguments into the `recipe` of the network, from which
 `build_backbone` makes the same network again. Weights are drawn from `seed`; global random numbers are left alone.

@@ -7,12 +7,16 @@ is done, `curves.png`. A checkpoint knows the data and the settings it belongs t
 from __future__ import annotations
 
 import hashlib
+import inspect
 import json
 import time
+import warnings
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from gpytorch.kernels import Kernel
 from torch import Tensor, nn
 
 from gptree.deep.curves import CURVES, plot_curves
@@ -25,6 +29,10 @@ from gptree.model.persistence import DOCUMENT, StorageError, read_folder, write_
 from gptree.tree import ClassTree
 
 KIND = "training"
+#: Of an identity, what may differ, as it does for a network that is drawn anew in every run.
+FIRST_WEIGHTS = "first weights"
+#: Rows whose inputs tell one data set from another.
+ROWS_LOOKED_AT = 64
 #: Settings that change nothing in the result.
 _FREE = ("checkpoint_epochs", "checkpoint_steps")
 
@@ -42,6 +50,13 @@ class Checkpoints:
         if self.folder is None or not (self.folder / "last" / DOCUMENT).exists():
             return
         document, tensors = self._read("last")
+        if document["identity"].get(FIRST_WEIGHTS) != self._identity[FIRST_WEIGHTS]:
+            warnings.warn(
+                f"the training in {self.folder} began with other weights of the network than those given, and goes on "
+                "with its own. If those given are to be trained, choose another folder.",
+                RuntimeWarning,
+                stacklevel=2,
+            )
         if document["tree"] is not None:
             own = {name.removeprefix("layer."): value for name, value in tensors.items() if name.startswith("layer.")}
             head = self._task.head.stored_head(document["tree"], own, self._task.problem)
@@ -107,7 +122,7 @@ class Checkpoints:
             raise StorageError(f"{self.folder / name} holds no checkpoint of a training.")
         stored = document["identity"]
         for key in sorted(self._identity | stored):
-            if stored.get(key) != self._identity.get(key):
+            if key != FIRST_WEIGHTS and stored.get(key) != self._identity.get(key):
                 raise ValueError(
                     f"{self.folder} holds a training with {key} {stored.get(key)}, not {self._identity.get(key)}: "
                     "go on with the same data and settings, or choose another folder."
@@ -117,28 +132,57 @@ class Checkpoints:
 
 def identity(task: Task, network: nn.Module) -> dict[str, str]:
     """What a training must have in common with a checkpoint to go on from it."""
-    found = {f"training.{name}": repr(value) for name, value in task.training.get_params().items() if name not in _FREE}
-    found |= {f"head.{name}": repr(value) for name, value in task.head.get_params().items()}
-    hyper = {name: value.tolist() for name, value in task.kernel.state_dict().items()}
-    tree = json.dumps(task.tree.to_json()) if isinstance(task.tree, ClassTree) else repr(task.tree)
-    shapes = [(name, tuple(value.shape), str(value.dtype)) for name, value in network.state_dict().items()]
+    found = {f"training.{name}": told(value) for name, value in task.training.get_params().items() if name not in _FREE}
+    found |= {f"head.{name}": told(value) for name, value in task.head.get_params().items()}
+    tree = json.dumps(task.tree.to_json()) if isinstance(task.tree, ClassTree) else told(task.tree)
+    weights = network.state_dict()
+    shapes = [(name, tuple(value.shape), str(value.dtype)) for name, value in weights.items()]
     return found | {
-        "kernel": f"{type(task.kernel).__name__} {hyper}",
+        "kernel": _kernel_identity(task.kernel),
         "tree": tree if len(tree) < 100 else _digest(tree.encode()),
         "seed": str(task.seed),
-        "augmentation": repr(getattr(task.learned.source, "augment", ())),
+        "augmentation": told(getattr(task.learned.source, "augment", ())),
         "labels": _digest(repr(task.labels).encode()),
         "network": _digest(repr(shapes).encode()),
+        FIRST_WEIGHTS: _digest(
+            *(value.cpu().contiguous().flatten().view(torch.uint8).numpy() for value in weights.values())
+        ),
         "training rows": _rows_identity(task.learned),
         "validation rows": "none" if task.measured is None else _rows_identity(task.measured),
     }
 
 
+def told(value: Any) -> str:
+    """A setting in words that are the same in every process: its repr, unless that is an address in memory."""
+    if isinstance(value, tuple | list):
+        return f"({', '.join(map(told, value))})"
+    if inspect.isroutine(value) or isinstance(value, type):
+        return f"{value.__module__}.{value.__qualname__}"
+    if type(value).__repr__ is object.__repr__:
+        return f"{type(value).__qualname__}({', '.join(f'{name}={told(v)}' for name, v in vars(value).items())})"
+    return repr(value)
+
+
+def _kernel_identity(kernel: Kernel) -> str:
+    """Of all it is made of: types, plain attributes such as ν, and hyper-parameters."""
+    plain = (
+        (type(part).__name__, {name: v for name, v in vars(part).items() if isinstance(v, bool | int | float | str)})
+        for part in kernel.modules()
+    )
+    hyper = {name: value.tolist() for name, value in kernel.state_dict().items()}
+    return f"{type(kernel).__name__} {hyper}, {_digest(repr(list(plain)).encode())}"
+
+
 def _rows_identity(some: Rows) -> str:
-    """By their classes and by one input."""
-    (x,) = some.source.batches([Batch(some.rows[:1])], torch.device("cpu"))
-    return f"{len(some.rows)} × {tuple(some.source.shape)}, {_digest(some.y.tobytes() + x.numpy().tobytes())}"
+    """By their classes, and by inputs from the first to the last."""
+    chosen = np.unique(np.linspace(0, len(some.rows) - 1, ROWS_LOOKED_AT).astype(int))
+    (x,) = some.source.batches([Batch(some.rows[chosen])], torch.device("cpu"))
+    return f"{len(some.rows)} × {tuple(some.source.shape)}, {_digest(some.y.tobytes(), x.contiguous().numpy())}"
 
 
-def _digest(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()[:16]
+def _digest(*contents: Any) -> str:
+    """Of bytes, or of arrays in memory."""
+    found = hashlib.sha256()
+    for content in contents:
+        found.update(content)
+    return found.hexdigest()[:16]

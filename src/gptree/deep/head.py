@@ -9,6 +9,7 @@ little beside the factors. The mathematics is that of `gptree.maths.whitened`.
 from __future__ import annotations
 
 import copy
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -29,7 +30,7 @@ from gptree.maths.quadrature import log_sigmoid_expectation
 from gptree.maths.streams import Recorded, concurrently
 from gptree.maths.whitened import Likelihood, Whitened, WhitenedRows, whitened_kl
 from gptree.tree import ClassTree, build_tree, class_log_probabilities, label_hashes
-from gptree.values import Settings, require
+from gptree.values import Settings, require, require_whole
 
 #: Jitter on K_mm relative to its diagonal. Where a factorisation fails it grows tenfold, up to LARGEST_JITTER.
 JITTER = {torch.float32: 1e-4, torch.float64: 1e-6}
@@ -65,8 +66,9 @@ class SparseHead(Settings):
     dtype: Literal["float64", "float32"] = "float64"
 
     def __post_init__(self) -> None:
-        require(self.inducing >= 1, f"a class needs at least one inducing point, got inducing={self.inducing}.")
-        require(self.cap is None or self.cap >= 2, f"a node needs at least two inducing points, got cap={self.cap}.")
+        require_whole("inducing", self.inducing, 1)
+        if self.cap is not None:
+            require_whole("cap", self.cap, 2)
         require(0 < self.step <= 1, f"step must lie between 0, not included, and 1, got {self.step}.")
         for name, known in (
             ("learn_kernel", ("no", "shared", "per-node")),
@@ -105,6 +107,7 @@ class TreeHead(DeepHead):
     tree : over the classes 0 … C − 1.
     points : (P, d) inducing points in any order, `point_class` (P,) their classes.
     class_counts : (C,) training rows of each class.
+    kernel : with `learn_kernel="per-node"`, one for all nodes to begin with, or one that has a set for each node.
     """
 
     position: Tensor
@@ -135,7 +138,7 @@ class TreeHead(DeepHead):
         position = torch.as_tensor(tree.position.copy(), device=device)
         leaf_order = position[point_class].argsort(stable=True)
         self.points = nn.Parameter(points[leaf_order].to(dtype), requires_grad=settings.learn_points)
-        per_node = settings.learn_kernel == "per-node"
+        per_node = settings.learn_kernel == "per-node" and not kernel.batch_shape
         kernel = node_kernels(kernel, tree.n_nodes) if per_node else copy.deepcopy(kernel)
         self.kernel = kernel.to(device=device, dtype=dtype)
         self.kernel.requires_grad_(settings.learn_kernel != "no")
@@ -170,6 +173,12 @@ class TreeHead(DeepHead):
         super()._apply(*arguments, **options)
         self.buckets = [bucket.to(self.points.device) for bucket in self.buckets]
         return self
+
+    def train(self, mode: bool = True) -> TreeHead:
+        if not mode:  # recordings hold memory on the device, and predictions do not use them
+            self._recorded.clear()
+            self._found = None
+        return super().train(mode)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_recorded": {}, "_found": None}
@@ -273,10 +282,6 @@ class TreeHead(DeepHead):
 
     # --------------------------------------------------------------------------------------------- looking at it
 
-    def log_probabilities(self, embeddings: Tensor, predict_at: PredictAt = "quadrature") -> Tensor:
-        """Class log-probabilities (T, C)."""
-        return (self.sharpness * self.scores(embeddings, predict_at)).log_softmax(-1)
-
     @torch.no_grad()
     def scores(self, embeddings: Tensor, predict_at: PredictAt = "quadrature") -> Tensor:
         """Class log-probabilities (T, C) of the model."""
@@ -355,10 +360,18 @@ class TreeHead(DeepHead):
 
     def _factors(self) -> list[Whitened]:
         """Of all nodes, at the jitter that it takes."""
+        before = self.jitter.clone()
         while True:
             q = self._whitened(self._grams())
             failed = int(sum((~each.sound).sum() for each in q))
             if failed == 0:
+                if self.jitter > before:
+                    warnings.warn(
+                        f"matrices of nodes did not factorise: the jitter on K_mm is now {float(self.jitter):.0e} of "
+                        "its diagonal.",
+                        RuntimeWarning,
+                        stacklevel=2,
+                    )
                 return q
             if self.jitter >= LARGEST_JITTER:
                 raise FloatingPointError(

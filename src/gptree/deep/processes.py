@@ -8,6 +8,7 @@ processes, because the network's gradients are averaged over the processes after
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -16,6 +17,9 @@ import torch
 from torch import Tensor, distributed, nn
 
 from gptree.values import require
+
+#: How accelerate marks a network that it has prepared.
+_PREPARED = "_is_accelerate_prepared"
 
 
 class Processes:
@@ -29,14 +33,21 @@ class Processes:
         self.is_main: bool = accelerator.is_main_process
         self.scaler: Any = accelerator.scaler
         """Of the loss, with fp16; else None."""
+        self._own_forward: Any = None
 
     def part(self, rows: int) -> slice:
-        """This process's part of so many rows: equal parts, smaller ones last."""
+        """This process's part of so many rows: equal parts, smaller ones last.
+
+        Where nothing is left it is the first row, which `gather` leaves out: networks do not take empty batches.
+        """
         size = -(-rows // self.count)
-        return slice(min(self.index * size, rows), min((self.index + 1) * size, rows))
+        first = self.index * size
+        return slice(first, min(first + size, rows)) if first < rows else slice(0, min(1, rows))
 
     def wrapped(self, network: nn.Module) -> Callable[[Tensor], Tensor]:
         """The network on the device, in mixed precision, its gradients averaged over the processes."""
+        vars(network).pop(_PREPARED, None)  # of an earlier training, which accelerate would take for this one's
+        self._own_forward = vars(network).get("forward")
         prepared = self._accelerator.prepare_model(network)
         return _Recorded(prepared) if self.device.type == "cuda" and self.count == 1 else prepared
 
@@ -65,34 +76,51 @@ class Processes:
 
     def unwrap(self, network: nn.Module) -> None:
         """Take away what `wrapped` has added to the network itself."""
-        for name in ("forward", "_original_forward"):
+        for name in ("forward", "_original_forward", _PREPARED):
             vars(network).pop(name, None)
+        if self._own_forward is not None:
+            network.forward = self._own_forward
 
 
 class _Recorded:
     """A network in training on a GPU, forward and backward recorded once for each shape of its input and replayed.
 
-    A small network's kernels are done sooner than Python can start them; replaying has no such limit.
+    A small network's kernels are done sooner than Python can start them; replaying has no such limit. A network that
+    cannot be recorded, since it looks at values on their way or has hooks, runs as it is.
     """
 
     def __init__(self, network: nn.Module) -> None:
         self._network, self._shape, self._plain = network, None, vars(network).get("forward")
+        self._recordable = True
 
     def __call__(self, x: Tensor) -> Tensor:
-        if x.shape != self._shape:
+        if self._recordable and x.shape != self._shape:
             self._record(x)
         return self._network(x)
 
     def _record(self, x: Tensor) -> None:
-        vars(self._network).pop("forward", None)
-        if self._plain is not None:
-            self._network.forward = self._plain
+        self._restore_forward()
         before = [buffer.clone() for buffer in self._network.buffers()]
-        torch.cuda.make_graphed_callables(self._network, (torch.empty_like(x).copy_(x),))
+        try:
+            example = (torch.empty_like(x).copy_(x),)
+            torch.cuda.make_graphed_callables(self._network, example, allow_unused_input=True)
+        except (RuntimeError, AssertionError) as error:
+            self._recordable = False
+            self._restore_forward()
+            warnings.warn(
+                f"the network cannot be recorded ({str(error).splitlines()[0]}): it trains as it is, a little slower.",
+                RuntimeWarning,
+                stacklevel=3,
+            )
         with torch.no_grad():  # the passes that warm up count for nothing
             for buffer, value in zip(self._network.buffers(), before, strict=True):
                 buffer.copy_(value)
         self._shape = x.shape
+
+    def _restore_forward(self) -> None:
+        vars(self._network).pop("forward", None)
+        if self._plain is not None:
+            self._network.forward = self._plain
 
 
 class _Gather(torch.autograd.Function):
@@ -148,7 +176,7 @@ def tuned(device: torch.device, tf32: bool) -> Iterator[None]:
     try:
         if cuda:
             torch.backends.cudnn.benchmark = True
-            torch.set_float32_matmul_precision("high" if tf32 else precision)
+            torch.set_float32_matmul_precision("high" if tf32 else "highest")
         with torch.random.fork_rng(devices=[device] if cuda else []):
             yield
     finally:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from numbers import Integral
 from typing import Literal, Protocol
 
 from gptree.deep.objectives import CrossEntropy, Objective
-from gptree.values import Settings, require
+from gptree.values import Settings, require, require_whole
 
 
 class Schedule(Protocol):
@@ -39,6 +40,10 @@ class Milestones(Settings):
     factor: float = 0.1
 
     def __post_init__(self) -> None:
+        require(
+            isinstance(self.at, tuple) and all(isinstance(epoch, Integral) for epoch in self.at),
+            f"at is a tuple of epochs, such as (100, 150), not {self.at!r}.",
+        )
         require(self.factor > 0, f"factor must be positive, got {self.factor}.")
 
     def multiplier(self, epoch: float, epochs: int) -> float:
@@ -93,9 +98,11 @@ class Training(Settings):
     checkpoint_steps: int | None = None
 
     def __post_init__(self) -> None:
-        require(self.epochs >= 1, f"epochs must be at least 1, got {self.epochs}.")
+        for name in ("epochs", "batch_size", "validate_every", "checkpoint_epochs"):
+            require_whole(name, getattr(self, name), 1)
+        require_whole("cross_entropy_epochs", self.cross_entropy_epochs, 0)
         require(
-            0 <= self.cross_entropy_epochs <= self.epochs,
+            self.cross_entropy_epochs <= self.epochs,
             f"cross_entropy_epochs are some of the {self.epochs} epochs, got {self.cross_entropy_epochs}.",
         )
         require(
@@ -106,12 +113,8 @@ class Training(Settings):
             callable(getattr(self.schedule, "multiplier", None)),
             f"schedule must be Cosine(...) or Milestones(...), not {self.schedule!r}.",
         )
-        for name in ("batch_size", "validate_every", "checkpoint_epochs"):
-            require(getattr(self, name) >= 1, f"{name} must be at least 1, got {getattr(self, name)}.")
-        require(
-            self.checkpoint_steps is None or self.checkpoint_steps >= 1,
-            f"checkpoint_steps must be None or at least 1, got {self.checkpoint_steps}.",
-        )
+        if self.checkpoint_steps is not None:
+            require_whole("checkpoint_steps", self.checkpoint_steps, 1)
         for name in ("learning_rate", "head_learning_rate"):
             require(getattr(self, name) > 0, f"{name} must be positive, got {getattr(self, name)}.")
         require(0 <= self.momentum < 1, f"momentum must lie in [0, 1), got {self.momentum}.")
@@ -120,10 +123,10 @@ class Training(Settings):
         require(self.weight_decay >= 0, f"weight_decay must not be negative, got {self.weight_decay}.")
         for name, known in (("best", ("last", "accuracy", "nll")), ("mixed_precision", ("no", "bf16", "fp16"))):
             require(getattr(self, name) in known, f"{name} must be one of {known}, got {getattr(self, name)!r}.")
-        if isinstance(self.validation, float):
-            require(0 < self.validation < 1, f"a share for validation lies between 0 and 1, got {self.validation}.")
-        elif self.validation is not None:
+        if isinstance(self.validation, Integral):
             require(self.validation >= 1, f"validation needs at least one row a class, got {self.validation}.")
+        elif self.validation is not None:
+            require(0 < self.validation < 1, f"a share for validation lies between 0 and 1, got {self.validation}.")
 
     @property
     def trains_head(self) -> bool:

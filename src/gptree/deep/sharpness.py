@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -23,18 +24,18 @@ class Sharpened(nn.Module, ABC):
         self.register_buffer("sharpness", torch.ones((), dtype=dtype, device=device))
 
     @abstractmethod
-    def scores(self, embeddings: Tensor) -> Tensor:
-        """Class log-probabilities (T, C) as the model has them, up to a constant a row."""
+    def scores(self, embeddings: Tensor, *how: Any) -> Tensor:
+        """Class log-probabilities (T, C) as the model has them, up to a constant a row; some layers know several."""
 
     @torch.no_grad()
-    def log_probabilities(self, embeddings: Tensor) -> Tensor:
-        """Class log-probabilities (T, C)."""
-        return (self.sharpness * self.scores(embeddings)).log_softmax(-1)
+    def log_probabilities(self, embeddings: Tensor, *how: Any) -> Tensor:
+        """Class log-probabilities (T, C), from `scores` of this kind."""
+        return (self.sharpness * self.scores(embeddings, *how)).log_softmax(-1)
 
     @torch.no_grad()
-    def sharpen(self, embeddings: Tensor, y: Tensor) -> None:
+    def sharpen(self, embeddings: Tensor, y: Tensor, *how: Any) -> None:
         """Choose `sharpness` for rows that were not trained on. It changes no order of classes."""
-        self.sharpness.fill_(best_sharpness(self.scores(embeddings), y))
+        self.sharpness.fill_(best_sharpness(self.scores(embeddings, *how), y))
 
 
 def best_sharpness(scores: Tensor, y: Tensor) -> float:

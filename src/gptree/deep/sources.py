@@ -23,6 +23,9 @@ from gptree.deep.augment import Augmentation, augmented
 from gptree.deep.inputs import as_inputs, as_tensor, channel_statistics, channel_values, require_finite
 from gptree.values import require
 
+#: Items whose labels are compared with those that a data set keeps apart.
+ITEMS_COMPARED = 16
+
 
 @dataclass(frozen=True, eq=False)
 class Batch:
@@ -115,6 +118,8 @@ class Arrays:
         std: Sequence[float] | None = None,
     ) -> None:
         self._X = as_inputs(X)
+        if not isinstance(augment, Sequence) or not all(hasattr(each, "columns") for each in augment):
+            raise TypeError(f"augment is a sequence of augmentations, such as (RandomCrop(4),), not {augment!r}.")
         self.augment = tuple(augment)
         require(
             not self.augment or self._X.dim() == 4,
@@ -205,10 +210,16 @@ class FromDataset:
         if not isinstance(self._first, tuple | list):
             return None
         stored = _stored_labels(self.clean)
-        if stored is not None and stored[0] == _label_of(self._first):
+        if stored is not None and self._agrees(stored):
             return stored
         keys = ([(row, None) for row in range(first, min(first + 64, len(self)))] for first in range(0, len(self), 64))
         return np.array([label for labels in self._load(keys, _labels_of) for label in labels])
+
+    def _agrees(self, stored: np.ndarray) -> bool:
+        """Whether items from the first to the last have the labels stored."""
+        rows = np.unique(np.linspace(0, len(self) - 1, ITEMS_COMPARED).astype(int)).tolist()
+        (labels,) = self._load([[(row, None) for row in rows]], _labels_of)
+        return labels == stored[rows].tolist()
 
     def batches(
         self, plan: Sequence[Batch], device: torch.device, part: Callable[[int], slice] = whole

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -98,6 +99,13 @@ class Task:
     @property
     def problem(self) -> Problem:
         return Problem(self.learned.y, self.labels, self.kernel, self.tree, self.seed)
+
+    def rehearse(self, width: int) -> None:
+        """Make a head for one made-up embedding a class: what is wrong with tree, kernel or settings shows now."""
+        embeddings = torch.randn(len(self.labels), width, generator=torch.Generator().manual_seed(0))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            self.head.new_head(embeddings, replace(self.problem, y=np.arange(len(self.labels))))
 
     def new_head(self, embeddings: Tensor) -> DeepHead:
         """The head that training starts with, from the embeddings of all rows that are learned."""

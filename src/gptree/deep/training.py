@@ -25,6 +25,7 @@ import numpy as np
 import torch
 from gpytorch.kernels import Kernel
 from torch import Tensor, nn
+from torch.nn.functional import normalize
 
 from gptree.deep.checkpoints import Checkpoints
 from gptree.deep.evaluation import embed, measure
@@ -43,6 +44,8 @@ from gptree.values import require
 
 #: Of the default kernel, as in the paper.
 OUTPUT_SCALE = 4.0
+#: Mean square distance of embeddings of unit length from their mean, below which they are all alike.
+LEAST_SPREAD = 1e-8
 #: Nats a row, below which the nodes know nothing.
 NO_INFORMATION = 1e-4
 
@@ -55,7 +58,8 @@ class Trained(Generic[H_co]):
     head: H_co | None
     objective_layer: ObjectiveLayer | None
     log: list[dict[str, Any]]
-    """A row an epoch: epoch, stage, loss (mean over the steps), learning_rate (at the last step), seconds (of the
+    """A row an epoch: epoch, stage, loss (mean over the steps; in the joint stage the head's, without what the
+    objective adds), learning_rate (at the last step), seconds (of the
     steps); in the joint stage expected_log_likelihood, kl and bound (weighted over the nodes as the head says), jitter,
     and skipped (failed factorisations); accuracy, nll and ece where rows were measured."""
     best_epoch: int
@@ -127,7 +131,9 @@ def _train(task: Task, state: State, checkpoints: Checkpoints, group: Processes,
     network = group.wrapped(state.network)
     for epoch in range(state.epoch, training.epochs):
         if epoch >= training.cross_entropy_epochs and state.head is None:
-            state.join(task.new_head(embed(state.network, source, rows, group.device, group)))
+            embeddings = embed(state.network, source, rows, group.device, group)
+            _report_collapse(embeddings)
+            state.join(task.new_head(embeddings))
         layer, plan = state.layer, epoch_plan(rows, training.batch_size, task.seed, epoch)
         classes = task.classes(plan, group.device)
         state.network.train()
@@ -163,6 +169,13 @@ def _first_state(backbone: nn.Module, task: Task, group: Processes) -> State:
         found.dim() == 2 and found.is_floating_point(),
         f"the backbone must give a vector of floats for an input, not {found.dtype} of shape {tuple(found.shape[1:])}.",
     )
+    require(
+        found.dtype in (torch.float32, torch.float64),
+        f"the backbone computes in {found.dtype}: keep its weights in float32 (backbone.float()), and let "
+        'Training(mixed_precision="bf16") do the rest.',
+    )
+    if task.training.trains_head:
+        task.rehearse(found.shape[1])
     seed = key(task.seed, FIRST_LAYER)
     layer = task.training.objective.layer(found.shape[1], len(task.labels), seed, found.dtype)
     return State(network, layer.to(group.device), task.training)
@@ -242,6 +255,18 @@ def _report_skipped(row: dict[str, Any], state: State, checkpoints: Checkpoints)
     )
 
 
+def _report_collapse(embeddings: Tensor) -> None:
+    """A network whose embeddings are all alike has nothing to build a tree from."""
+    unit = normalize(embeddings.double(), dim=-1)
+    if (unit - unit.mean(0)).square().sum(-1).mean() < LEAST_SPREAD:
+        warnings.warn(
+            "the embeddings of all rows are alike after the first epochs: the network has collapsed. Try a lower "
+            "learning_rate, or a warm-up (schedule=Cosine(warmup=5)).",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+
+
 def _report_prior(row: dict[str, Any]) -> None:
     """A posterior that has fallen back to its prior says nothing, and teaches the network nothing."""
     if row["kl"] < NO_INFORMATION:
@@ -273,6 +298,7 @@ def _result(task: Task, state: State, group: Processes) -> Trained[Any]:
         rows = task.held_back
         found = embed(state.network, rows.source, rows.rows, group.device)
         state.layer.sharpen(found, torch.as_tensor(rows.y, device=group.device))
+    state.layer.eval()
     return Trained(
         network=state.network.eval(),
         head=state.head,

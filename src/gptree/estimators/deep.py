@@ -154,6 +154,10 @@ class DeepGPTreeClassifier(ClassifierMixin, BaseEstimator):
         self._check_parameters()
         dtype = dtype_of(self.backbone)
         source, training, held_out = as_source(X, dtype, self.augment), replace(self.training), None
+        require(
+            validation is None or (isinstance(validation, tuple | list) and len(validation) == 2),
+            "validation is a pair (X, y).",
+        )
         self.inputs_ = Inputs.of(source, dtype)
         self.labels_, codes = np.unique(labels_of(source, y), return_inverse=True)
         if validation is not None:
@@ -191,21 +195,27 @@ class DeepGPTreeClassifier(ClassifierMixin, BaseEstimator):
         self.layer_: TreeHead | ObjectiveLayer | None = layer if self.head is None else None
         self.head_: Any = None
         self.device_ = next(layer.parameters()).device
-        if not self.refit and self.head is None:
-            return
-        rows = self.rows_
-        if self.head is not None and self.head_rows == "held back":
-            rows = np.setdiff1d(np.arange(len(codes)), rows)
-        embeddings, codes = embed_rows(self.network_, source, rows, self.device_), codes[rows]
+        held_back = np.setdiff1d(np.arange(len(codes)), self.rows_)
         if isinstance(self.layer_, TreeHead):
-            self.layer_.refit(embeddings, torch.as_tensor(codes, device=self.device_), self.refit)
+            if self.refit:
+                self.layer_.refit(*self._clean(source, codes, self.rows_), self.refit)
+            changed = self.refit or self.predict_at != "quadrature"  # since training has chosen the sharpness
+            if changed and self.training.calibrate and len(held_back):
+                self.layer_.sharpen(*self._clean(source, codes, held_back), *self._how)
         elif self.head is not None:
+            rows = held_back if self.head_rows == "held back" else self.rows_
+            embeddings, _ = self._clean(source, codes, rows)
             head: Any = clone(self.head)
             if head.get_params(deep=False).get("random_state", 0) is None:
                 head.set_params(random_state=self.seed_)  # one seed decides everything
-            self.head_ = head.fit(embeddings.cpu().numpy(), self.labels_[codes])
+            self.head_ = head.fit(embeddings.cpu().numpy(), self.labels_[codes[rows]])
             if isinstance(self.head_, GPTreeClassifier | GPForestClassifier):  # explanations name rows of X
                 self.head_.origins_[:, 1] = rows[self.head_.origins_[:, 1]]
+
+    def _clean(self, source: Source, codes: np.ndarray, rows: np.ndarray) -> tuple[Tensor, Tensor]:
+        """Embeddings of clean inputs, and their classes."""
+        classes = torch.as_tensor(codes[rows], device=self.device_)
+        return embed_rows(self.network_, source, rows, self.device_), classes
 
     def _check_parameters(self) -> None:
         """What `train` does not look at, before any work is done."""
@@ -216,7 +226,8 @@ class DeepGPTreeClassifier(ClassifierMixin, BaseEstimator):
             require(getattr(self, name) in known, f"{name} must be one of {known}, not {getattr(self, name)!r}.")
         whole = isinstance(self.refit, int | np.integer) and self.refit is not True and self.refit >= 0
         require(whole, f"refit is a number of sweeps, 0 for none, not {self.refit!r}.")
-        if self.head is not None and not all(hasattr(self.head, name) for name in ("fit", "predict_log_proba")):
+        able = all(hasattr(self.head, name) for name in ("fit", "predict_log_proba"))
+        if self.head is not None and (isinstance(self.head, type) or not able):
             raise TypeError(f"head must be None or a classifier with predict_log_proba, not {self.head!r}.")
         trained = self.head is None and self.training.trains_head
         require(
@@ -246,8 +257,7 @@ class DeepGPTreeClassifier(ClassifierMixin, BaseEstimator):
         embeddings, layer = self._embedded(X), self.layer_
         if layer is None:
             return self.head_.predict_log_proba(embeddings.cpu().numpy())
-        at = (self.predict_at,) if isinstance(layer, TreeHead) else ()
-        return layer.log_probabilities(embeddings, *at).cpu().numpy()
+        return layer.log_probabilities(embeddings, *self._how).cpu().numpy()
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """Class probabilities (n, C), columns as in `classes_`."""
@@ -256,6 +266,11 @@ class DeepGPTreeClassifier(ClassifierMixin, BaseEstimator):
     def predict(self, X: Any) -> np.ndarray:
         """The most probable label of each input."""
         return self.classes_[self.predict_log_proba(X).argmax(1)]
+
+    @property
+    def _how(self) -> tuple[str, ...]:
+        """What `layer_` must know of how to predict."""
+        return (self.predict_at,) if isinstance(self.layer_, TreeHead) else ()
 
     @property
     def classes_(self) -> np.ndarray:

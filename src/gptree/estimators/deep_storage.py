@@ -28,7 +28,6 @@ from gptree.deep import (
 from gptree.estimators.classifier import GPForestClassifier, GPTreeClassifier, load_model
 from gptree.estimators.codec import below, decode, encode, labels_from_json, labels_to_json
 from gptree.estimators.deep_inputs import Inputs
-from gptree.maths.kernels import as_kernel, make_kernel
 from gptree.model.persistence import (
     DOCUMENT,
     StorageError,
@@ -91,7 +90,7 @@ def load_deep(
         estimator.inputs_ = _inputs_from_json(document["inputs"])
         estimator.layer_ = estimator.head_ = None
         if document["head"] is None:
-            estimator.layer_ = _layer_from_parts(document["layer"], below("layer", tensors), estimator)
+            estimator.layer_ = _layer_from_parts(document["layer"], below("layer", tensors), estimator, kernel)
         else:
             where = Path(folder) / document["head"]
             estimator.head_ = load_model(where, kernel=None if own_kernel else kernel, device=device)
@@ -222,29 +221,32 @@ def _kernel_from_parts(
 
 
 def _layer_to_json(layer: TreeHead | ObjectiveLayer | None) -> dict[str, Any] | None:
-    """All of a layer but its tensors. Its settings are its own: parameters may have changed since it was fitted."""
+    """All of a layer but its tensors. Kernel and settings are its own: parameters may have changed since the fit."""
     if layer is None:
         return None
     if isinstance(layer, TreeHead):
-        return {"tree": layer.tree.to_json(), "settings": _encode("sparse", layer.settings)}
+        kernel, _ = kernel_to_parts(layer.kernel, "kernel")  # its numbers are among the layer's
+        return {"tree": layer.tree.to_json(), "settings": _encode("sparse", layer.settings), "kernel": kernel}
     return {"tree": None, "settings": _encode("training", layer.objective)}
 
 
 def _layer_from_parts(
-    document: Mapping[str, Any], tensors: dict[str, Tensor], estimator: Any
+    document: Mapping[str, Any], tensors: dict[str, Tensor], estimator: Any, given: Kernel | None
 ) -> TreeHead | ObjectiveLayer:
     place, n_classes, settings = estimator.device_, len(estimator.labels_), decode(document["settings"])
     if document["tree"] is None:
         width, dtype = tensors["weight"].shape[1], tensors["weight"].dtype
         layer = settings.layer(width, n_classes, 0, dtype).to(place)
     else:
-        kernel = make_kernel("rbf") if estimator.kernel is None else estimator.kernel
+        own = document["kernel"]["structure"] is None
+        points = tensors["points"]
+        kernel = kernel_from_parts(document["kernel"], tensors, "kernel", given if own else None, points.dtype)
         layer = TreeHead(
             ClassTree.from_json(document["tree"]),
-            tensors["points"].to(place),
+            points.to(place),
             tensors["point_class"].to(place),
             torch.ones(n_classes, dtype=torch.long),
-            as_kernel(kernel, tensors["points"].dtype, place),
+            kernel.to(place),
             settings,
         )
     layer.load_state_dict(tensors)  # every number of it

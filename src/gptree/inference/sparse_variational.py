@@ -69,7 +69,7 @@ class SparseVariational(CoordinateAscent):
         if batch.inducing is None:
             return super().fit(batch, grams, work)
         if not self._in_batches(max(batch.sizes)):
-            return self._fit_full(batch, WhitenedRows(batch, grams, work))
+            return self._fit_full(batch, WhitenedBatch(batch, grams, work))
         parts = [self._fit_alone(_single(batch, v), grams, work) for v in range(len(batch))]
         return _join([posterior for posterior, _ in parts], [diagnostics for _, diagnostics in parts])
 
@@ -77,10 +77,10 @@ class SparseVariational(CoordinateAscent):
         return self.batch_size is not None and size > self.batch_size
 
     def _fit_alone(self, node: NodeBatch, grams: Grams, work: int) -> tuple[SparsePosterior, Diagnostics]:
-        rows = WhitenedRows(node, grams, work)
+        rows = WhitenedBatch(node, grams, work)
         return self._fit_batches(node, rows) if self._in_batches(node.sizes[0]) else self._fit_full(node, rows)
 
-    def _fit_full(self, batch: NodeBatch, rows: WhitenedRows) -> tuple[SparsePosterior, Diagnostics]:
+    def _fit_full(self, batch: NodeBatch, rows: WhitenedBatch) -> tuple[SparsePosterior, Diagnostics]:
         """All rows in every step. The last sums, at the c of the last q, are the step that ends it."""
         q, (sums, mean) = rows.prior(), rows.sums(None, None)
         change = torch.full_like(sums.constant, torch.inf)
@@ -96,7 +96,7 @@ class SparseVariational(CoordinateAscent):
             taken += moving
         return self._result(batch, rows, sums, taken, change)
 
-    def _fit_batches(self, node: NodeBatch, rows: WhitenedRows) -> tuple[SparsePosterior, Diagnostics]:
+    def _fit_batches(self, node: NodeBatch, rows: WhitenedBatch) -> tuple[SparsePosterior, Diagnostics]:
         """Mini-batches of one node, then all its rows."""
         assert self.batch_size is not None
         (random,), n, device = generators(node.seeds, node.rows.device), node.sizes[0], node.rows.device
@@ -117,7 +117,7 @@ class SparseVariational(CoordinateAscent):
         return self._result(node, rows, sums, taken, change)
 
     def _result(
-        self, batch: NodeBatch, rows: WhitenedRows, sums: Sums, taken: Tensor, change: Tensor
+        self, batch: NodeBatch, rows: WhitenedBatch, sums: Sums, taken: Tensor, change: Tensor
     ) -> tuple[SparsePosterior, Diagnostics]:
         assert batch.inducing is not None
         q = sums.best(1.0)
@@ -198,7 +198,7 @@ class Sums:
         return self.constant + 0.5 * (q.eta * q.mean).sum(-1) - log_root
 
 
-class WhitenedRows:
+class WhitenedBatch:
     """The rows of a batch of nodes as a_i = L⁻¹ k_mi, a few at a time; all are kept where half of `work` holds them."""
 
     def __init__(self, batch: NodeBatch, grams: Grams, work: int) -> None:

@@ -1,4 +1,7 @@
-"""Linear algebra shared by everything above; the only place where jitter is added to a matrix."""
+"""Linear algebra shared by everything above, and the jitter on covariance matrices that stay as they are.
+
+Inducing points that move with a network have a jitter of their own, see `gptree.deep.head`.
+"""
 
 from __future__ import annotations
 

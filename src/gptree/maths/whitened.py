@@ -49,7 +49,7 @@ class Whitened:
     sound_root: Tensor
     """(V,) whether K_mm was factorised."""
     sound: Tensor
-    """(V,) whether P was, too; the factors of other nodes are the identity."""
+    """(V,) whether P was, too; the factors of other nodes are finite, and mean nothing."""
 
     @classmethod
     def each(
@@ -88,7 +88,7 @@ class Whitened:
 
 
 def root_inverse(matrix: Tensor) -> tuple[Tensor, Tensor]:
-    """L⁻¹ with L Lᵀ = matrix (V, M, M), or the identity, and whether it was found (V,)."""
+    """L⁻¹ with L Lᵀ = matrix (V, M, M), or something finite, and whether it was found (V,)."""
     n = matrix.shape[-1]
     if n > FACTORED_ORDER:
         # K = [[K₁₁, ·], [K₂₁, K₂₂]]: L₂₁ = K₂₁ X₁₁ᵀ, and L₂₂ is the root of K₂₂ − L₂₁ L₂₁ᵀ
