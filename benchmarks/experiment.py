@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ class Experiment:
     quoted : figures as published in the paper, typed by hand from it and marked as quoted wherever they are shown.
     differs : how this set-up differs from the paper's.
     findings : what agrees with the paper and what does not, in words computed from the rows.
+    called, data_called : what a trial, without its seed and data, and a data set are called on the page.
     """
 
     name: str
@@ -45,6 +47,8 @@ class Experiment:
     figure: Callable[[list[Row], Path], None] | None = None
     quoted: tuple[Table, ...] = ()
     differs: str = ""
+    called: Callable[[Trial], str] = attrgetter("method")
+    data_called: Callable[[str], str] = str
 
     @property
     def results(self) -> Path:

@@ -104,14 +104,16 @@ def _section(experiment: Experiment, rows: list[Row]) -> str:
 
 
 def _coverage(experiment: Experiment, rows: list[Row]) -> str:
-    """How many trials have a row, with which seeds, and which have none."""
+    """How many trials have a row, with which seeds, and which have none: whole data sets, then what else."""
     trials = experiment.wanted()
     seeds = sorted({row.trial.seed for row in rows})
     text = f"Seeds: {_ranges(seeds)}. {len(rows)} of {len(trials)} trials have a row"
-    done = {row.trial.key for row in rows}
-    missing = Counter(trial.method for key, trial in trials.items() if key not in done)
+    done, begun = {row.trial.key for row in rows}, {row.trial.data for row in rows}
+    left = [trial for key, trial in trials.items() if key not in done]
+    missing = Counter(f"all of {experiment.data_called(trial.data)}" for trial in left if trial.data not in begun)
+    missing.update(experiment.called(trial) for trial in left if trial.data in begun)
     if missing:
-        text += "; without: " + ", ".join(f"{method} ({count})" for method, count in missing.items())
+        text += "; without: " + ", ".join(f"{name} ({count})" for name, count in missing.items())
     return text + "."
 
 

@@ -98,7 +98,14 @@ class Row:
         key, trial = fields.pop("key"), Trial(**fields.pop("trial"))
         if key != trial.key:
             raise ValueError(f"the key {key} is not that of its trial, {trial.key}")
-        return cls(trial=trial, **fields)
+        for name in ("metrics", "seconds", "versions", "machine"):
+            if not isinstance(fields[name], dict):
+                raise ValueError(f"{name} is no mapping")
+        if not all(_is_number(fields["seconds"].get(clock)) for clock in ("wall", "cpu")):
+            raise ValueError("seconds has no numbers wall and cpu")
+        if fields["peak_memory_bytes"] is not None and not _is_number(fields["peak_memory_bytes"]):
+            raise ValueError("peak_memory_bytes is no number")
+        return cls(trial=trial, **{**fields, "metrics": _with_numbers(fields["metrics"])})
 
 
 Metrics = Callable[[Trial], Mapping[str, Any]]  # of a trial
@@ -111,16 +118,41 @@ class Rows:
         self.path = Path(path)
         self.damaged: list[str] = []
         self._rows: dict[str, Row] = {}
-        lines = self.path.read_bytes().splitlines() if self.path.exists() else []
-        for number, line in enumerate(lines, start=1):
-            try:
-                row = Row.from_line(line.decode())
-            except (ValueError, KeyError, TypeError, AttributeError) as error:
-                self.damaged.append(f"line {number}: {error!r}")
-            else:
-                self._rows[row.trial.key] = row
-        if self.damaged:
-            warnings.warn(f"{self.path.name}: skipped damaged rows: {'; '.join(self.damaged)}", stacklevel=2)
+        self._lines = self._bytes = 0  # that have been read
+        if rest := self._read():
+            self._report(self._take(self._lines + 1, rest))
+
+    def read_on(self) -> None:
+        """Take in lines that were added since, as by another run. One that is being written is for the next time."""
+        self._read()
+
+    def _read(self) -> bytes:
+        """Take in whole lines from where the last reading ended. What follows them."""
+        if not self.path.exists():
+            return b""
+        with self.path.open("rb") as file:
+            file.seek(self._bytes)
+            text = file.read()
+        *lines, rest = text.split(b"\n")
+        self._report(*(self._take(number, line) for number, line in enumerate(lines, start=self._lines + 1)))
+        self._lines += len(lines)
+        self._bytes += len(text) - len(rest)
+        return rest
+
+    def _take(self, number: int, line: bytes) -> str | None:
+        """Add the row of a line; what is wrong with it if it has none."""
+        try:
+            row = Row.from_line(line.decode())
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            return f"line {number}: {error!r}"
+        self._rows[row.trial.key] = row
+        return None
+
+    def _report(self, *damage: str | None) -> None:
+        new = [told for told in damage if told is not None and told not in self.damaged]
+        self.damaged += new
+        if new:
+            warnings.warn(f"{self.path.name}: skipped damaged rows: {'; '.join(new)}", stacklevel=4)
 
     def __iter__(self) -> Iterator[Row]:
         return iter(self._rows.values())
@@ -184,15 +216,23 @@ def run_trials(
     `fresh_process`: each trial in a new process, so that its peak memory is its own. `n_jobs`: so many trials at a
     time, through joblib. In both cases `function` must be picklable, and set what a process starts with, such as
     torch's number of threads. A trial that raises does not stop the others: `FailedTrials` is raised after the last.
+    Trials that get a row from another run before their turn comes are not run.
     """
     wanted = {trial.key: trial for trial in trials}
     left = [trial for trial in wanted.values() if not rows.done(trial)]
     failures = []
     with _progress(len(wanted), len(wanted) - len(left)) as bar:
+
+        def still_without_row(trial: Trial) -> bool:
+            rows.read_on()
+            if done := rows.done(trial):
+                bar.skip(trial)
+            return not done
+
         if n_jobs == 1:
-            outcomes = _one_by_one(left, function, fresh_process, bar.begin)
+            outcomes = _one_by_one(filter(still_without_row, left), function, fresh_process, bar.begin)
         else:
-            outcomes = _parallel(left, function, n_jobs, bar.begin)
+            outcomes = _parallel(left, still_without_row, function, n_jobs, bar.begin)
         with closing(outcomes):
             for outcome in outcomes:
                 if isinstance(outcome, Failure):
@@ -231,12 +271,17 @@ def _one_by_one(
 
 
 def _parallel(
-    trials: list[Trial], function: Metrics, n_jobs: int, begin: Callable[[Trial], None]
+    trials: list[Trial],
+    wanted: Callable[[Trial], bool],
+    function: Metrics,
+    n_jobs: int,
+    begin: Callable[[Trial], None],
 ) -> Generator[Row | Failure]:
     finished: set[str] = set()
-    tasks = (delayed(_attempt)(function, trial) for trial in trials)
-    # Single tasks, not batches: a short trial's row does not wait for its neighbours.
-    how: dict[str, Any] = {"batch_size": 1, "return_as": "generator_unordered"}
+    tasks = (delayed(_attempt)(function, trial) for trial in trials if wanted(trial))
+    # Single tasks, not batches: a short trial's row does not wait for its neighbours. Few are taken in advance, since
+    # trials that are taken are run, whatever rows other runs write meanwhile.
+    how: dict[str, Any] = {"batch_size": 1, "pre_dispatch": "n_jobs", "return_as": "generator_unordered"}
     outcomes: Any = Parallel(n_jobs, **how)(tasks)
     try:
         for outcome in outcomes:
@@ -249,7 +294,7 @@ def _parallel(
         raise
     except BrokenProcessPool:
         # A process was killed, by whichever trial took the memory. Apart, each of the rest has its own chance.
-        rest = (trial for trial in trials if trial.key not in finished)
+        rest = (trial for trial in trials if trial.key not in finished and wanted(trial))
         yield from _one_by_one(rest, function, True, begin)
 
 
@@ -293,6 +338,10 @@ class _Bar:
     def begin(self, trial: Trial) -> None:
         self._progress.update(self._task, description=escape(trial.name))
 
+    def skip(self, trial: Trial) -> None:
+        """Another run has measured it."""
+        self._progress.update(self._task, advance=1, description=escape(trial.name))
+
     def end(self, outcome: Row | Failure) -> None:
         name = escape(outcome.trial.name)
         self._progress.update(self._task, advance=1, description=name)
@@ -315,12 +364,31 @@ def _progress(total: int, done: int) -> Iterator[_Bar]:
         yield _Bar(progress, total, done)
 
 
+#: What JSON has no numbers for. Null is a value that is undefined, these are results.
+_NOT_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _with_numbers(value: Any) -> Any:
+    """As it was before `_plain`."""
+    if isinstance(value, dict):
+        return {name: _with_numbers(part) for name, part in value.items()}
+    if isinstance(value, list):
+        return [_with_numbers(part) for part in value]
+    return _NOT_FINITE.get(value, value) if isinstance(value, str) else value
+
+
 def _plain(value: Any) -> Any:
-    """As JSON has it: NumPy's numbers become Python's, NaN and infinity null."""
+    """As JSON has it: NumPy's numbers become Python's, NaN and infinity their names."""
     if isinstance(value, Mapping):
         return {name: _plain(part) for name, part in value.items()}
     if isinstance(value, list | tuple):
         return [_plain(part) for part in value]
     if isinstance(value, np.generic):
         value = value.item()
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    if not isinstance(value, float) or math.isfinite(value):
+        return value
+    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"

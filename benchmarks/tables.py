@@ -28,7 +28,10 @@ class Column:
 
 @dataclass(frozen=True)
 class Summary:
-    """Mean and standard error of some numbers; the error of one is NaN, and so is the mean of none."""
+    """Mean and standard error of some numbers; the error of one is NaN, and so is the mean of none.
+
+    One number that is not finite makes the mean so, and the error NaN.
+    """
 
     mean: float
     error: float
@@ -36,7 +39,7 @@ class Summary:
 
     @classmethod
     def of(cls, rows: Iterable[Row], column: Column) -> Summary:
-        """Over the rows that have the number."""
+        """Over the rows that have the number; None is a number that is not defined."""
         return cls.over(column.scale * v for row in rows if (v := field_of(row, column.path)) is not None)
 
     @classmethod
@@ -44,13 +47,14 @@ class Summary:
         numbers = np.array(list(values), dtype=float)
         if not len(numbers):
             return cls(math.nan, math.nan, 0)
-        error = numbers.std(ddof=1) / math.sqrt(len(numbers)) if len(numbers) > 1 else math.nan
-        return cls(float(numbers.mean()), float(error), len(numbers))
+        with np.errstate(invalid="ignore"):
+            error = numbers.std(ddof=1) / math.sqrt(len(numbers)) if len(numbers) > 1 else math.nan
+            return cls(float(numbers.mean()), float(error), len(numbers))
 
     def text(self, digits: int) -> str:
         if not self.count:
             return "–"
-        mean = f"{self.mean:.{digits}f}"
+        mean = f"{self.mean:z.{digits}f}".replace("inf", "∞")
         return mean if math.isnan(self.error) else f"{mean} ± {self.error:.{digits}f}"
 
 
@@ -58,8 +62,8 @@ Better = Callable[[Iterable[float]], float]  # max or min
 
 
 def bold_best(texts: Sequence[str], values: Sequence[float | None], better: Better = max) -> list[str]:
-    """The texts, those of the best value in bold; None and NaN are never the best."""
-    found = [value for value in values if value is not None and not math.isnan(value)]
+    """The texts, those of the best value in bold; None and what is not finite are never the best."""
+    found = [value for value in values if value is not None and math.isfinite(value)]
     best = better(found) if found else math.nan
     return [f"**{text}**" if value == best else text for text, value in zip(texts, values, strict=True)]
 

@@ -1,16 +1,23 @@
-"""What agrees with the paper's experiments on sessions and what does not, in words computed from rows."""
+"""What agrees with the paper's experiments on sessions and what does not, in words computed from rows.
+
+Methods are compared over the seeds that both have (see `gaps`).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 
 from benchmarks.experiments import fscil_lines as lines
 from benchmarks.experiments.fscil_lines import DATA, Line
+from benchmarks.experiments.fscil_quoted import TREE_VARIANTS
 from benchmarks.experiments.fscil_shown import estimate
+from benchmarks.experiments.gaps import AHEAD, BEHIND, in_words, minus, number, over_seeds, shown, sorted_out
 from benchmarks.rows import Row
+from benchmarks.tables import Summary
 
-#: In points of accuracy: what is called the same, and little forgetting.
-SAME, LITTLE = 0.5, 5.0
+AGREES, DISAGREES = "as in the paper", "unlike in the paper"
+LAST = -1
 
 
 class Found:
@@ -22,16 +29,26 @@ class Found:
     def has(self, *wanted: Line) -> bool:
         return all(line.of(self.rows, self.data) for line in wanted)
 
-    @property
-    def seeds(self) -> int:
-        """That the paper's tree has with its usual settings."""
-        return len(lines.PAPER.of(self.rows, self.data))
-
     def present(self, wanted: Sequence[Line]) -> list[Line]:
         return [line for line in wanted if self.has(line)]
 
-    def __call__(self, line: Line, metric: str = "accuracy", session: int = -1) -> float:
+    def __call__(self, line: Line, metric: str = "accuracy", session: int = LAST) -> float:
         return estimate(line.of(self.rows, self.data), metric, session).mean
+
+    def by_seed(self, line: Line, metric: str = "accuracy", session: int = LAST) -> dict[int, float]:
+        own = line.of(self.rows, self.data)
+        return {row.trial.seed: estimate([row], metric, session).mean for row in own}
+
+    def less(self, one: Line, other: Line, metric: str = "accuracy", session: int = LAST) -> dict[int, float]:
+        """Points of one line less those of the other, by seed."""
+        return minus(self.by_seed(one, metric, session), self.by_seed(other, metric, session))
+
+    def gap(self, one: Line, other: Line, metric: str = "accuracy") -> Summary:
+        return over_seeds(self.less(one, other, metric))
+
+    def against(self, line: Line, others: Sequence[Line], metric: str = "accuracy") -> dict[str, Summary]:
+        """Gaps of a line to others that have rows, by their names."""
+        return {other.name: self.gap(line, other, metric) for other in self.present(others) if other != line}
 
 
 def _each(rows: list[Row], data: Sequence[str], needed: Sequence[Line], say: Callable[[Found], list[str]]) -> str:
@@ -41,17 +58,15 @@ def _each(rows: list[Row], data: Sequence[str], needed: Sequence[Line], say: Cal
     return "\n\n".join(said) or "Not measured yet."
 
 
-def _judged(found: Found, holds: bool) -> str:
-    """Whether something agrees with the paper; nothing where there is one seed only."""
-    return "" if found.seeds < 2 else ", as in the paper" if holds else ", unlike in the paper"
+def _told(gap: Summary, papers: str = "") -> str:
+    """A gap and what it says of the paper, which has it positive, beside the paper's own."""
+    judged = {AHEAD: f", {AGREES}", BEHIND: f", {DISAGREES}"}
+    said = in_words(gap)
+    return f"{shown(gap)} ({papers}{said}{judged.get(said, '')})"
 
 
-def _change(points: float) -> str:
-    return f"{'loses' if points >= 0 else 'gains'} {abs(points):.1f} points"
-
-
-def _listed(found: Found, shown: Sequence[Line], metric: str = "accuracy") -> str:
-    return "; ".join(f"{line.name} {found(line, metric):.1f}" for line in shown)
+def _listed(found: Found, wanted: Sequence[Line], metric: str = "accuracy") -> str:
+    return "; ".join(f"{line.name} {number(found(line, metric))}" for line in wanted)
 
 
 # ------------------------------------------------------------------------------------------------------- experiments
@@ -62,64 +77,57 @@ def sessions(rows: list[Row], *, data: Sequence[str]) -> str:
 
     def say(found: Found) -> list[str]:
         tree, heads = lines.PAPER, found.present(lines.RIVALS)
-        base, novel = found(tree, "base_accuracy"), found(tree, "novel_accuracy")
+        base, novel = (found.by_seed(tree, f"{kind}_accuracy") for kind in ("base", "novel"))
         published = " (73.7 % and 44.5 % in the paper)" if found.data in lines.CUB else ""
         text = [
-            f"The paper's tree goes from {found(tree, session=0):.1f} % in the base session to {found(tree):.1f} % in "
-            f"the last{published}.",
-            f"It is {'better' if base > novel else 'not better'} on base classes than on novel ones, {base:.1f} % and "
-            f"{novel:.1f} %{_judged(found, base > novel)}.",
+            f"The paper's tree goes from {number(found(tree, session=0))} % in the base session to "
+            f"{number(found(tree))} % in the last{published}.",
+            f"Points on base classes less those on novel ones: {_told(over_seeds(minus(base, novel)))}.",
         ]
         if heads:
-            best = max(heads, key=found)
-            ahead = sum(found(tree) > found(head) for head in heads)
             text.append(
-                f"At the end it is ahead of {ahead} of {len(heads)} frozen heads, the best of which, {best.name}, has "
-                f"{found(best):.1f} %. In the paper it leads, against methods that train the network further, which "
-                "are not run here."
+                f"Its points of accuracy after the last session, against those of the heads: "
+                f"{_placed(found, tree, heads)}. In the paper it leads, against methods that train the network "
+                "further, which are not run here."
             )
-            if found.has(lines.FOREST):
-                text.append(_forest_beside(found, best))
+        if heads and found.has(lines.FOREST):
+            sure = sorted((tree, lines.FOREST, *heads), key=lambda line: found(line, "ece"))
+            text.append(
+                f"The default forest ends at {number(found(lines.FOREST))} %. In points: "
+                f"{_placed(found, lines.FOREST, (tree, *heads))}. ECE (%), lowest first: {_listed(found, sure, 'ece')}."
+            )
         return text
 
     return _each(rows, data, [lines.PAPER], say)
 
 
-def _forest_beside(found: Found, head: Line) -> str:
-    gain, least = found(lines.FOREST) - found(head), min(found.present(lines.RIVALS), key=lambda r: found(r, "ece"))
-    place = "level with" if abs(gain) < SAME else "ahead of" if gain > 0 else "behind"
-    return (
-        f"The default forest ends at {found(lines.FOREST):.1f} %, {place} that head ({gain:+.1f} points), with an ECE "
-        f"of {found(lines.FOREST, 'ece'):.1f} % (the paper's tree: {found(lines.PAPER, 'ece'):.1f} %; the best head in "
-        f"this, {least.name}: {found(least, 'ece'):.1f} %)."
-    )
-
-
-def _order(found: Found, holds: bool) -> str:
-    if found.seeds < 2:
-        return "One seed says nothing of the order. "
-    return (
-        f"The paper's order, shared root before session tree before rebuild, {'holds' if holds else 'does not hold'}. "
-    )
+def _placed(found: Found, line: Line, others: Sequence[Line]) -> str:
+    return sorted_out(found.against(line, others), ahead="ahead of", behind="behind")
 
 
 def trees(rows: list[Row], *, data: Sequence[str]) -> str:
     """The supplement's table: shared root first, then session tree, then rebuild, about a point apart."""
     published = (lines.SHARED, lines.SESSION, lines.REBUILD)
+    papers = {name: float(cells[-1]) for name, *cells in TREE_VARIANTS.lines}
+
+    def relation(found: Found, one: Line, other: Line) -> str:
+        theirs = number(papers[one.name] - papers[other.name], 2, "+")
+        beside = f"{theirs} in the paper; " if found.data in lines.CUB else ""
+        return f"{one.name} less {other.name} {_told(found.gap(one, other), beside)}"
 
     def say(found: Found) -> list[str]:
         order = sorted(published, key=found, reverse=True)
         text = [
             f"Accuracy after the last session (%): {_listed(found, order)}.",
-            _order(found, tuple(order) == published)
-            + f"First and last are {found(order[0]) - found(order[-1]):.1f} points apart (1.3 in the paper).",
+            f"In points: {', '.join(relation(found, *pair) for pair in pairwise(published))}.",
             f"On novel classes (%): {_listed(found, published, 'novel_accuracy')}. "
             f"On base classes (%): {_listed(found, published, 'base_accuracy')}.",
         ]
         if found.has(lines.GRAFT):
             text.append(
-                f"Grafting new classes beside similar base classes, ours, ends at {found(lines.GRAFT):.1f} %, "
-                f"{found(lines.GRAFT, 'novel_accuracy'):.1f} % on novel classes."
+                f"Grafting new classes beside similar base classes, ours, ends at {number(found(lines.GRAFT))} %, "
+                f"{number(found(lines.GRAFT, 'novel_accuracy'))} % on novel classes. In points: "
+                f"{_placed(found, lines.GRAFT, published)}."
             )
         return text
 
@@ -128,57 +136,67 @@ def trees(rows: list[Row], *, data: Sequence[str]) -> str:
 
 def representatives(rows: list[Row], *, data: Sequence[str]) -> str:
     """The supplement's figure: fewer representatives cost a little, more in later sessions."""
-    most, *_, one = lines.REPRESENTATIVES
+    most, *fewer = lines.REPRESENTATIVES
 
     def say(found: Found) -> list[str]:
-        early, late = (found(most, session=k) - found(one, session=k) for k in (1, -1))
+        changes = {
+            line.name: over_seeds(minus(found.less(line, most), found.less(line, most, session=1)))
+            for line in found.present(fewer)
+        }
+        lost = {line.name: found.gap(line, most) for line in found.present(fewer)}
         return [
             f"Accuracy after the last session (%): {_listed(found, found.present(lines.REPRESENTATIVES))}.",
-            f"With one representative instead of five the paper's tree {_change(early)} after the second session and "
-            f"{_change(late)} after the last. Fewer cost {'' if late > SAME else 'no '}accuracy"
-            f"{_judged(found, late > SAME)}, and {'more' if late > early else 'no more'} in later sessions"
-            f"{_judged(found, late > early)}.",
+            f"In points from {most.name}: "
+            f"{sorted_out(lost, f'accuracy gained, {DISAGREES}, with', f'accuracy lost, {AGREES}, with')}.",
+            "The same, less what it was after the second session: "
+            f"{sorted_out(changes, f'less lost later, {DISAGREES}, with', f'more lost later, {AGREES}, with')}.",
         ]
 
-    return _each(rows, data, [most, one], say)
-
-
-def _kernels_verdict(found: Found, holds: bool) -> str:
-    return "" if found.seeds < 2 else f"; this is {'so here too' if holds else 'not so here'}"
+    return _each(rows, data, [most, fewer[-1]], say)
 
 
 def kernels(rows: list[Row], *, data: Sequence[str]) -> str:
     """The supplement's figure: RBF and Matérn far ahead of linear on novel classes, alike on base classes."""
+    titles = {"ahead": f"ahead, {AGREES}, with", "behind": f"behind, {DISAGREES}, with"}
 
     def say(found: Found) -> list[str]:
-        smooth = max(lines.RBF, lines.MATERN, key=found)
-        gain, base, novel = (
-            found(smooth, metric) - found(lines.LINEAR, metric)
-            for metric in ("accuracy", "base_accuracy", "novel_accuracy")
-        )
+        gained, where = {}, {}
+        for smooth in (lines.RBF, lines.MATERN):
+            base, novel = (found.less(smooth, lines.LINEAR, f"{kind}_accuracy") for kind in ("base", "novel"))
+            gained[smooth.name] = found.gap(smooth, lines.LINEAR)
+            where[smooth.name] = over_seeds(minus(novel, base))
         return [
             f"Accuracy after the last session (%): {_listed(found, lines.KERNELS)}.",
-            f"{smooth.name} is {gain:+.1f} points from the linear kernel, {base:+.1f} on base and {novel:+.1f} on "
-            "novel classes.",
-            "In the paper non-linear kernels are far ahead, above all on novel classes"
-            f"{_kernels_verdict(found, gain > SAME and novel > base)}.",
+            f"On novel classes (%): {_listed(found, lines.KERNELS, 'novel_accuracy')}. "
+            f"On base classes (%): {_listed(found, lines.KERNELS, 'base_accuracy')}.",
+            "In the paper non-linear kernels are far ahead of the linear one, above all on novel classes. "
+            f"Here, in points from the linear kernel: {sorted_out(gained, **titles)}.",
+            f"The gap on novel classes less that on base classes: {sorted_out(where, **titles)}.",
         ]
 
     return _each(rows, data, lines.KERNELS, say)
 
 
 def forgetting(rows: list[Row], *, data: Sequence[str]) -> str:
-    """The supplement's figure: little forgetting by GP-Tree."""
+    """The supplement's figure: GP-Tree forgets less than the methods that it is compared with."""
 
     def say(found: Found) -> list[str]:
-        shown = sorted(found.present(lines.METHODS), key=lambda line: found(line, "forgetting"))
-        tree = found(lines.PAPER, "forgetting")
+        heads = {line: found(line, "forgetting") for line in found.present(lines.METHODS)}
+        order = sorted(heads, key=heads.__getitem__)
+        place = 1 + sum(forgotten < heads[lines.PAPER] for forgotten in heads.values())
+        gaps = found.against(lines.PAPER, order, "forgetting")
+        text = [
+            f"After the last session (%), lowest first: {_listed(found, order, 'forgetting')}.",
+            f"The paper's tree has place {place} of {len(heads)}; in the paper it forgets less than SDC and PODNet, "
+            "which are not run here.",
+        ]
+        if gaps:
+            text.append(f"In points: {sorted_out(gaps, ahead='forgets more than', behind='forgets less than')}.")
         return [
-            f"After the last session (%): {_listed(found, shown, 'forgetting')}.",
-            f"The paper's tree forgets {tree:.1f} points (little is less than {LITTLE:g})"
-            f"{_judged(found, tree < LITTLE)}.",
-            f"It then knows {found(lines.PAPER, 'novel_accuracy'):.1f} % of the novel classes' test rows and "
-            f"{found(lines.PAPER, 'base_accuracy'):.1f} % of the base classes': what was not learned is not forgotten.",
+            *text,
+            f"It then knows {number(found(lines.PAPER, 'novel_accuracy'))} % of the novel classes' test rows and "
+            f"{number(found(lines.PAPER, 'base_accuracy'))} % of the base classes': what was not learned is not "
+            "forgotten.",
         ]
 
     return _each(rows, data, [lines.PAPER], say)

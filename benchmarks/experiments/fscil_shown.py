@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from benchmarks.experiment import Table
-from benchmarks.experiments.fscil_lines import DATA, Line
+from benchmarks.experiments.fscil_lines import DATA, EMBEDDED, Line
 from benchmarks.rows import Row
 from benchmarks.tables import Better, Summary, best_of_line
 
@@ -38,8 +38,8 @@ All classes after the last session; harmonic mean of base and novel accuracy; fo
 mean ± standard error over seeds; best in bold."""
 FORGETTING_NOTE = """\
 After session k: the mean over sessions j < k of the best accuracy that the classes of session j had in sessions
-1 … k − 1, less what they have now; mean ± standard error over seeds, lowest in bold. What never learns a class has
-nothing to forget: read it beside the accuracies."""
+1 … k − 1, less what they have now; mean ± standard error over seeds (none: one seed), lowest in bold. What never learns
+a class has nothing to forget: read it beside the accuracies."""
 
 #: The palette of Okabe and Ito, told apart by people with any kind of colour vision, and three more.
 COLOURS = ("#D55E00", "#0072B2", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000", "#8C6D31", "#7F7F7F", "#6A3D9A")
@@ -61,7 +61,7 @@ def groups(rows: Sequence[Row], lines: Sequence[Line], data: str) -> dict[Line, 
 
 
 def tables(rows: list[Row], *, lines: Sequence[Line], data: Sequence[str], metric: str) -> list[Table]:
-    """Of every data set that has rows: the metric after each session, and the last session's scores."""
+    """Of every data set that has rows: the metric after each session and, beside accuracy, the last one's scores."""
     return [table for name in data for table in _tables_of(groups(rows, lines, name), name, metric)]
 
 
@@ -77,9 +77,11 @@ def _tables_of(found: dict[Line, list[Row]], data: str, metric: str) -> Iterator
     yield Table(
         title=f"{DATA[data]}: {TITLES[metric].removesuffix(' (%)')}, after each session",
         head=["method", *(str(k + 1) for k in sessions)],
-        lines=[list(cells) for cells in zip(names, *columns, strict=True)],
-        note=FORGETTING_NOTE if forgets else NOTE,
+        lines=_typed(zip(names, *columns, strict=True)),
+        note=f"{EMBEDDED[data]} {FORGETTING_NOTE if forgets else NOTE}",
     )
+    if forgets:
+        return
     scores = [
         best_of_line([estimate(own, key, scale=scale) for own in found.values()], digits, best)
         for key, _, scale, digits, best in LAST
@@ -88,9 +90,14 @@ def _tables_of(found: dict[Line, list[Row]], data: str, metric: str) -> Iterator
     yield Table(
         title=f"{DATA[data]}: after the last session",
         head=["method", "seeds", *(title for _, title, *_ in LAST)],
-        lines=[list(cells) for cells in zip(names, seeds, *scores, strict=True)],
+        lines=_typed(zip(names, seeds, *scores, strict=True)),
         note=LAST_NOTE,
     )
+
+
+def _typed(lines: Iterable[Sequence[str]]) -> list[list[str]]:
+    """Numbers with a true minus sign."""
+    return [[name, *(cell.replace("-", "−") for cell in cells)] for name, *cells in lines]
 
 
 # ------------------------------------------------------------------------------------------------------------ figure

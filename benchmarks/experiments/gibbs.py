@@ -7,11 +7,11 @@ from benchmarks.experiments.gibbs_findings import chains_findings, classes_findi
 from benchmarks.experiments.gibbs_quoted import CHAINS_DIFFER, CLASSES, CLASSES_DIFFER, INFERENCE_DIFFER, QUOTED
 from benchmarks.experiments.gibbs_shown import (
     NAMES,
+    chains_called,
     chains_figure,
     chains_tables,
     classes_figure,
-    classes_tables,
-    inference_tables,
+    method_tables,
 )
 from benchmarks.experiments.gibbs_trials import (
     GIBBS_METHODS,
@@ -20,6 +20,7 @@ from benchmarks.experiments.gibbs_trials import (
     run_chains,
     run_classes,
     run_inference,
+    settings_of,
 )
 from benchmarks.rows import Trial
 
@@ -37,7 +38,13 @@ def inference_trials(seeds: int) -> list[Trial]:
 
 def chains_trials(seeds: int) -> list[Trial]:
     return [
-        Trial("gibbs-chains", "GP-Tree", data, seed, {"classes": classes, "chains": chains, "steps": steps})
+        Trial(
+            "gibbs-chains",
+            "GP-Tree",
+            data,
+            seed,
+            {**settings_of("GP-Tree", data, classes), "chains": chains, "steps": steps},
+        )
         for seed in range(seeds)
         for data in NAMES
         for classes in CLASSES
@@ -47,7 +54,7 @@ def chains_trials(seeds: int) -> list[Trial]:
 
 def _trials(experiment: str, seeds: int, methods: tuple[str, ...]) -> list[Trial]:
     return [
-        Trial(experiment, method, data, seed, {"classes": classes})
+        Trial(experiment, method, data, seed, settings_of(method, data, classes))
         for seed in range(seeds)
         for data in NAMES
         for classes in CLASSES
@@ -63,11 +70,12 @@ EXPERIMENTS = (
         seeds=10,
         trials=classes_trials,
         run=run_classes,
-        tables=classes_tables,
+        tables=method_tables,
         findings=classes_findings,
         figure=classes_figure,
         quoted=(QUOTED,),
         differs=CLASSES_DIFFER,
+        data_called=NAMES.__getitem__,
     ),
     Experiment(
         name="gibbs-vs-vi",
@@ -76,10 +84,11 @@ EXPERIMENTS = (
         seeds=5,
         trials=inference_trials,
         run=run_inference,
-        tables=inference_tables,
+        tables=method_tables,
         findings=inference_findings,
         figure=classes_figure,
         differs=INFERENCE_DIFFER,
+        data_called=NAMES.__getitem__,
     ),
     Experiment(
         name="gibbs-chains",
@@ -92,5 +101,7 @@ EXPERIMENTS = (
         findings=chains_findings,
         figure=chains_figure,
         differs=CHAINS_DIFFER,
+        called=chains_called,
+        data_called=NAMES.__getitem__,
     ),
 )

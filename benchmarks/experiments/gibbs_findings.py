@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Any
 
+from benchmarks.experiments.gaps import AHEAD, BEHIND, NO_DIFFERENCE, minus, number, over_seeds, verdict
 from benchmarks.experiments.gibbs_quoted import published
 from benchmarks.experiments.gibbs_shown import ACCURACY, NAMES, NLL, by_data, numbers_of_classes, peaks_of, score
 from benchmarks.experiments.gibbs_trials import GIBBS_METHODS, KERNELS
 from benchmarks.rows import Row
 from benchmarks.tables import Column, Summary, field_of
 
-#: In points of accuracy: what is called similar. The paper calls methods similar that are 2.2 points apart.
-SIMILAR = 3.0
 #: Up to so many classes the paper finds GP-Tree, LSM and OVE comparable; beyond, GP-Tree ahead.
 FEW = 30
 NOT_YET = "Not measured yet."
@@ -35,10 +36,10 @@ class Found:
     def most(self) -> int:
         return max(numbers_of_classes(self.rows))
 
-    def gap(
+    def gaps(
         self, one: Which, other: Which, classes: int, column: Column, ats: tuple[str, str] = ("mean", "mean")
-    ) -> Summary:
-        """One minus the other over the seeds that both have, mean and standard error."""
+    ) -> dict[int, float]:
+        """One minus the other, by the seeds that both have."""
         first, second = (
             {
                 row.trial.seed: column.scale * value
@@ -49,7 +50,11 @@ class Found:
             }
             for which, at in zip((one, other), ats, strict=True)
         )
-        return Summary.over(first[seed] - second[seed] for seed in first if seed in second)
+        return minus(first, second)
+
+    def gap(self, *compared: Any, **how: Any) -> Summary:
+        """Mean and standard error of `gaps`."""
+        return over_seeds(self.gaps(*compared, **how))
 
     def accuracy_gap(self, one: str, other: str, classes: int) -> Summary:
         return self.gap(method(one), method(other), classes, ACCURACY)
@@ -63,27 +68,28 @@ def chains(number: int, steps: int) -> Which:
     return lambda row: (row.trial.settings["chains"], row.trial.settings["steps"]) == (number, steps)
 
 
-def ahead(gap: Summary) -> bool:
-    """By more than two standard errors."""
-    return gap.mean > 2 * gap.error
+CRITERION = (
+    "Gaps are means over the seeds that both have, ± one standard error. Ahead and behind: by more than two standard "
+    f"errors; otherwise: {NO_DIFFERENCE}."
+)
 
 
 def signed(gap: Summary, digits: int = 1) -> str:
     if not gap.count:
         return "unknown"
-    error = "" if math.isnan(gap.error) else f" ± {gap.error:.{digits}f}"
-    return f"{round(gap.mean, digits) + 0.0:+.{digits}f}{error}".replace("-", "−")  # + 0.0: no negative zero
+    error = "" if math.isnan(gap.error) else f" ± {number(gap.error, digits)}"
+    return f"{number(gap.mean, digits, '+')}{error}".replace("inf", "∞")
 
 
-def verdict(gap: Summary) -> str:
-    if math.isnan(gap.error):
-        return "from one seed" if gap.count else "no seed in common"
-    return "ahead" if ahead(gap) else "behind" if gap.mean < -2 * gap.error else "level within two standard errors"
+def listed(names: Iterable[object]) -> str:
+    """a, b and c"""
+    *first, last = map(str, names)
+    return f"{', '.join(first)} and {last}" if first else last
 
 
 def _each(rows: list[Row], say: Callable[[Found], list[str]]) -> str:
     said = [f"- {found.name}: {line}" for found in map(Found, *_split(rows)) for line in say(found)]
-    return "\n".join(said) or NOT_YET
+    return "\n".join((CRITERION, "", *said)) if said else NOT_YET
 
 
 def _split(rows: list[Row]) -> tuple[list[str], list[list[Row]]]:
@@ -99,31 +105,41 @@ def classes_findings(rows: list[Row]) -> str:
         rows,
         lambda found: [
             line
-            for part in (_order, _few_classes, _others, _plain, _quadrature, _kernels, _memory, _stops)
+            for part in (_order, _random_tree, _few_classes, _plain, _quadrature, _kernels, _memory, _stops)
             if (line := part(found))
         ],
     )
 
 
 def _order(found: Found) -> str:
-    n = found.most
-    pairs = (("GP-Tree", "GP-Tree Rnd"), ("GP-Tree", "SBM-GP"), ("GP-Tree Rnd", "SBM-GP"))
-    gaps = [found.accuracy_gap(*pair, n) for pair in pairs]
-    if n <= FEW or not all(gap.count for gap in gaps):
+    """GP-Tree against every sampled rival at most classes."""
+    n, told = found.most, defaultdict(list)
+    for rival in ("GP-Tree Rnd", "SBM-GP", "LSM", "OVE"):
+        gap = found.accuracy_gap("GP-Tree", rival, n)
+        if gap.count:
+            absent = found.data == "cub200" and published(rival, n) is None
+            text = f"{rival} ({signed(gap)}{_papers_gap(found, 'GP-Tree', rival, n)})"
+            told[verdict(gap)].append(text + (", which the paper did not run there" if absent else ""))
+    if n <= FEW or not told:
         return ""
-    told = "; ".join(
-        f"{one} minus {other} {signed(gap)}{_papers_gap(found, one, other, n)}"
-        for (one, other), gap in zip(pairs, gaps, strict=True)
-    )
-    if gaps[0].count < 2:
-        return f"at {n} classes, points of accuracy: {told}. One seed says nothing of the order."
-    similar = abs(gaps[2].mean) <= SIMILAR
-    holds = ahead(gaps[0]) and ahead(gaps[1]) and similar
+    words = {AHEAD: "ahead of", BEHIND: "behind", NO_DIFFERENCE: "not seen to differ from"}
+    parts = [f"{how} {listed(told.pop(each))}" for each, how in words.items() if each in told]
+    parts += [f"beside {listed(rivals)}, {why}" for why, rivals in told.items()]
     return (
-        f"at {n} classes, points of accuracy over {gaps[0].count} seeds: {told}. The paper's order, GP-Tree first and "
-        f"Rnd similar to SBM-GP (within {SIMILAR:g} points), {'holds' if holds else 'does not hold'}: against Rnd "
-        f"GP-Tree is {verdict(gaps[0])}, against SBM-GP {verdict(gaps[1])}, and Rnd and SBM-GP are "
-        f"{'similar' if similar else 'not similar'}."
+        f"at {n} classes, in points of accuracy, GP-Tree is {listed(parts)}. In the paper, on CUB, it is ahead of all "
+        "that ran there."
+    )
+
+
+def _random_tree(found: Found) -> str:
+    n = found.most
+    gap = found.accuracy_gap("GP-Tree Rnd", "SBM-GP", n)
+    if n <= FEW or gap.count < 2:
+        return ""
+    paper = "similar, as in the paper" if verdict(gap) == NO_DIFFERENCE else "in the paper they are similar"
+    return (
+        f"at {n} classes GP-Tree Rnd against SBM-GP: {verdict(gap)} "
+        f"({signed(gap)}{_papers_gap(found, 'GP-Tree Rnd', 'SBM-GP', n)}); {paper}."
     )
 
 
@@ -131,33 +147,29 @@ def _papers_gap(found: Found, one: str, other: str, classes: int) -> str:
     a, b = published(one, classes), published(other, classes)
     if found.data != "cub200" or a is None or b is None:
         return ""
-    return f" (paper: {a - b:+.1f})".replace("-", "−")
+    return f"; paper: {number(a - b, 1, '+')}"
 
 
 def _few_classes(found: Found) -> str:
+    """GP-Tree against the rivals that the paper finds comparable there: where it is ahead, behind and neither."""
     few = [n for n in numbers_of_classes(found.rows) if n <= FEW]
-    told, far, seeds = [], [], []
+    told, seen = [], set()
     for rival in ("LSM", "OVE"):
-        gaps = {n: gap for n in few if (gap := found.accuracy_gap("GP-Tree", rival, n)).count}
-        if gaps:
-            seeds += [gap.count for gap in gaps.values()]
-            low, high = (signed(Summary(end(g.mean for g in gaps.values()), math.nan, 1)) for end in (min, max))
-            told.append(f"{low} to {high} points from {rival}")
-            far += [f"{rival} at {n}" for n, gap in gaps.items() if abs(gap.mean) > SIMILAR]
+        where = defaultdict(list)
+        for n in few:
+            if (gap := found.accuracy_gap("GP-Tree", rival, n)).count:
+                where[verdict(gap)].append(f"{n} ({signed(gap)})")
+                seen.add(verdict(gap))
+        if where:
+            told.append(f"against {rival} {listed(f'{how} at {listed(at)}' for how, at in where.items())}")
     if not told:
         return ""
-    agree = "comparable, as in the paper" if not far else f"not everywhere comparable ({', '.join(far)})"
-    judged = f": {agree} (within {SIMILAR:g} points)" if min(seeds) > 1 else ""
-    return f"up to {max(few)} classes GP-Tree is {' and '.join(told)}{judged}."
-
-
-def _others(found: Found) -> str:
-    n = found.most
-    gaps = {rival: gap for rival in ("LSM", "OVE") if (gap := found.accuracy_gap("GP-Tree", rival, n)).count}
-    if n <= FEW or not gaps:
-        return ""
-    told = [f"{signed(g)} against {r}{_papers_gap(found, 'GP-Tree', r, n)}, {verdict(g)}" for r, g in gaps.items()]
-    return f"at {n} classes GP-Tree has {'; '.join(told)}."
+    paper = ""
+    if {AHEAD, BEHIND} & seen:
+        paper = " In the paper the three are comparable; here not everywhere."
+    elif seen == {NO_DIFFERENCE}:
+        paper = " They are comparable, as in the paper."
+    return f"up to {max(few)} classes, GP-Tree {'; '.join(told)}.{paper}"
 
 
 def _plain(found: Found) -> str:
@@ -166,8 +178,8 @@ def _plain(found: Found) -> str:
         points, nats = (found.gap(method(name), method("GP-Tree"), n, column) for column in (ACCURACY, NLL))
         if points.count:
             told.append(f"the {name}" if name.endswith("forest") else name)
-            told[-1] += f" is {signed(points)} points of accuracy and {signed(nats, 2)} of NLL from GP-Tree"
-    return f"at {n} classes {'; '.join(told)}." if told else ""
+            told[-1] += f" is {signed(points)} points of accuracy ({verdict(points)}) and {signed(nats, 2)} of NLL"
+    return f"at {n} classes, from GP-Tree, {'; '.join(told)}." if told else ""
 
 
 def _quadrature(found: Found) -> str:
@@ -194,7 +206,7 @@ def _memory(found: Found) -> str:
         own = [r for r in found.rows if method(name)(r) and r.trial.settings["classes"] == classes]
         peaks = [peak / 1e9 for peak in peaks_of(own)]
         if peaks:
-            within = "within" if max(peaks) <= limit else "above"
+            within = "within" if max(peaks) <= limit else "which does not show it within"
             told.append(f"{name} at {classes} classes took at most {max(peaks):.2f} GB, {within} {limit} GB")
     return "; ".join(told) + "." if told else ""
 
@@ -228,17 +240,20 @@ def _inference(found: Found) -> list[str]:
     least, most = min(numbers_of_classes(found.rows)), found.most
     said = []
     for rival in ("VI, all points", "VI, 5 inducing points a class"):
-        few, many = (found.accuracy_gap("Gibbs", rival, n) for n in (least, most))
+        few, many = (found.gaps(method("Gibbs"), method(rival), n, ACCURACY) for n in (least, most))
+        first, last = map(over_seeds, (few, many))
+        growth = over_seeds(minus(many, few))
         nats = found.gap(method("Gibbs"), method(rival), most, NLL)
-        if few.count and many.count and least < most:
-            grows = many.mean > few.mean and ahead(many)
-            judged = (
+        if first.count and last.count and least < most:
+            grows = verdict(last) == verdict(growth) == AHEAD
+            paper = (
                 " The paper's gap in favour of Gibbs sampling that grows with the classes is "
                 f"{'seen' if grows else 'not seen'}."
             )
             said.append(
-                f"Gibbs sampling minus {rival}: {signed(few)} points of accuracy at {least} classes, {signed(many)} at "
-                f"{most} ({verdict(many)}), and {signed(nats, 2)} of NLL there.{judged if many.count > 1 else ''}"
+                f"Gibbs sampling minus {rival}: {signed(first)} points of accuracy at {least} classes "
+                f"({verdict(first)}), {signed(last)} at {most} ({verdict(last)}), which is {signed(growth)} more; and "
+                f"{signed(nats, 2)} of NLL at {most}.{paper if growth.count > 1 else ''}"
             )
     unsettled = sum(row.metrics.get("unsettled_nodes", 0) for row in found.rows)
     if said and unsettled:
@@ -254,28 +269,26 @@ def _chains(found: Found) -> list[str]:
     n, said = found.most, []
     counts, steps = ({row.trial.settings[of] for row in found.rows} for of in ("chains", "steps"))
     top, long = max(counts), max(steps)
-    first, further, more = (
-        found.gap(*pair, n, ACCURACY)
+    gains, beyond, longer = (
+        found.gaps(*pair, n, ACCURACY)
         for pair in ((chains(4, 1), chains(1, 1)), (chains(top, 1), chains(4, 1)), (chains(4, long), chains(4, 1)))
     )
+    first, further, more = map(over_seeds, (gains, beyond, longer))
+    less = over_seeds(minus(gains, beyond))
     if first.count and further.count:
-        agree = ahead(first) and further.mean < first.mean / 2
-        judged = (
-            " In the paper accuracy grows with the chains and little beyond four: "
+        agree = verdict(first) == verdict(less) == AHEAD
+        paper = (
+            " In the paper accuracy grows with the chains, and less beyond four: "
             f"{'so it does here' if agree else 'here it does not'}."
         )
         said.append(
-            f"at {n} classes four chains are {signed(first)} points of accuracy from one, and {top} are "
-            f"{signed(further)} from four.{judged if first.count > 1 else ''}"
+            f"at {n} classes four chains are {signed(first)} points of accuracy from one ({verdict(first)}), and {top} "
+            f"are {signed(further)} from four ({verdict(further)}).{paper if less.count > 1 else ''}"
         )
     if more.count and long > 1:
-        judged = (
-            " The paper calls the effect of the steps on performance minor: on accuracy it is "
-            f"{'below' if abs(more.mean) <= 1 else 'above'} a point here."
-        )
         said.append(
-            f"at {n} classes {long} steps are {signed(more)} points of accuracy and "
-            f"{signed(found.gap(chains(4, long), chains(4, 1), n, NLL), 2)} of NLL from one step, at four chains."
-            f"{judged if more.count > 1 else ''}"
+            f"at {n} classes {long} steps are {signed(more)} points of accuracy ({verdict(more)}) and "
+            f"{signed(found.gap(chains(4, long), chains(4, 1), n, NLL), 2)} of NLL from one step, at four chains. The "
+            "paper calls the effect of the steps minor."
         )
     return said

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import statistics
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,7 +13,7 @@ import matplotlib.pyplot as plt
 
 from benchmarks.experiment import Table
 from benchmarks.experiments.gibbs_trials import GIBBS_METHODS, INFERENCES, PLAIN_METHODS
-from benchmarks.rows import Row
+from benchmarks.rows import Row, Trial
 from benchmarks.tables import Better, Column, Summary, best_of_columns, field_of, grouped, line_plot
 
 NAMES = {"cub200": "CUB", "clinc150": "CLINC150"}
@@ -19,8 +21,15 @@ ACCURACY = Column("accuracy %", "accuracy", scale=100, digits=1)
 NLL = Column("NLL", "nll", digits=3)
 ECE = Column("ECE %", "ece", scale=100, digits=1)
 SCORES: tuple[tuple[Column, Better], ...] = ((ACCURACY, max), (NLL, min), (ECE, min))
-SECONDS = Column("processor seconds of one fit", "metrics.fit_seconds", digits=2)
-MEMORY = Column("peak memory in GiB, the largest of the seeds", "peak_memory_bytes", scale=2**-30, digits=2)
+SECONDS = Column("processor seconds of one fit, median over seeds", "metrics.fit_seconds", digits=2)
+CROSS_VALIDATED = "; logistic regression with its cross-validation"
+MEMORY = Column("peak memory in GiB, upper bound, the largest of the seeds", "peak_memory_bytes", 2**-30, digits=2)
+#: Methods whose memory is shown: it grows fastest with the classes.
+LARGE = ("LSM", "OVE")
+UPPER_BOUND = (
+    "An upper bound: of the whole process, libraries and data included, which may still hold memory of trials that it "
+    "ran before."
+)
 
 
 @dataclass(frozen=True)
@@ -75,19 +84,39 @@ def score_tables(data: str, rows: list[Row], lines: Sequence[Line], note: str, a
     return found
 
 
-ONE_FIT = "Of the chosen setting alone; logistic regression with its cross-validation. One thread."
-
-
 def cost_tables(data: str, rows: list[Row], lines: Sequence[Line]) -> list[Table]:
+    """Seconds of a fit; memory of the methods in which it is at stake."""
     counts = numbers_of_classes(rows)
     head = ["classes", *map(str, counts)]
-    seconds = [[Summary.of(line.of(classes), SECONDS) for classes in counts] for line in lines]
-    texts = [[line.name, *(s.text(SECONDS.digits) for s in own)] for line, own in zip(lines, seconds, strict=True)]
-    peaks = [[line.name, *(_peak(line.of(classes)) for classes in counts)] for line in lines]
-    return [
-        Table(f"{NAMES[data]}: {SECONDS.title}, mean ± standard error over seeds", head, texts, ONE_FIT),
-        Table(f"{NAMES[data]}: {MEMORY.title}", head, peaks, "Of the whole process: libraries and data included."),
+    seconds = [[line.name, *(_median_seconds(line.of(classes)) for classes in counts)] for line in lines]
+    note = f"Of the chosen setting alone{CROSS_VALIDATED if any('logistic' in line.name for line in lines) else ''}. "
+    found = [Table(f"{NAMES[data]}: {SECONDS.title}", head, seconds, f"{note}One thread. {_processors(lines)}")]
+    peaks = [[line.name, *(_peak(line.of(classes)) for classes in counts)] for line in lines if line.name in LARGE]
+    if peaks:
+        found.append(Table(f"{NAMES[data]}: {MEMORY.title}", head, peaks, UPPER_BOUND))
+    return found
+
+
+def _median_seconds(rows: list[Row]) -> str:
+    found = [seconds for row in rows if (seconds := field_of(row, SECONDS.path)) is not None]
+    return f"{statistics.median(found):.{SECONDS.digits}f}" if found else "–"
+
+
+def _processors(lines: Sequence[Line]) -> str:
+    """The processor of most rows, and the lines that have rows of others."""
+    found = {
+        line.name: Counter(field_of(row, "machine.cpu", "an unknown processor") for row in line.rows) for line in lines
+    }
+    usual = sum(found.values(), Counter()).most_common(1)[0][0]
+    others = [
+        f"{name} on {processor} ({count} of {counts.total()} rows)"
+        for name, counts in found.items()
+        for processor, count in counts.items()
+        if processor != usual
     ]
+    if not others:
+        return f"Processor: {usual}."
+    return f"Processor: {usual}, but {'; '.join(others)}. Seconds of different processors are not to be compared."
 
 
 def peaks_of(rows: list[Row]) -> list[int]:
@@ -110,19 +139,11 @@ def method_lines(rows: list[Row], methods: Sequence[str]) -> list[Line]:
 AT_THE_MEAN = "At the latent mean unless quadrature is named; bold: the best mean of a column. Test half."
 
 
-def classes_tables(rows: list[Row]) -> list[Table]:
+def method_tables(rows: list[Row]) -> list[Table]:
     found = []
     for data, own in by_data(rows).items():
-        lines = method_lines(own, (*GIBBS_METHODS, *PLAIN_METHODS))
+        lines = method_lines(own, (*GIBBS_METHODS, *PLAIN_METHODS, *INFERENCES))
         found += score_tables(data, own, with_quadrature(lines), AT_THE_MEAN) + cost_tables(data, own, lines)
-    return found
-
-
-def inference_tables(rows: list[Row]) -> list[Table]:
-    found = []
-    for data, own in by_data(rows).items():
-        lines = method_lines(own, tuple(INFERENCES))
-        found += score_tables(data, own, with_quadrature(lines), AT_THE_MEAN) + cost_tables(data, own, lines)[:1]
     return found
 
 
@@ -130,12 +151,16 @@ def chains_tables(rows: list[Row]) -> list[Table]:
     found = []
     for data, own in by_data(rows).items():
         groups = sorted(grouped(own, ["settings.steps", "settings.chains"]).items())
-        lines = [Line(f"{_count(chains, 'chain')}, {_count(steps, 'step')}", part) for (steps, chains), part in groups]
+        lines = [Line(chains_called(part[0].trial), part) for _, part in groups]
         found += score_tables(
             data, own, lines, "GP-Tree at the latent mean; bold: the best mean of a column. Test half."
         )
-        found += cost_tables(data, own, lines)[:1]
+        found += cost_tables(data, own, lines)
     return found
+
+
+def chains_called(trial: Trial) -> str:
+    return f"{_count(trial.settings['chains'], 'chain')}, {_count(trial.settings['steps'], 'step')}"
 
 
 def _count(number: int, what: str) -> str:

@@ -67,12 +67,12 @@ def halves(dataset: Dataset) -> tuple[np.ndarray, np.ndarray]:
     return np.sort(validation), np.sort(test)
 
 
-def drawn(dataset: Dataset, classes: int, seed: int) -> Task:
-    """Random classes, and as many training rows of each as `SHOTS` says.
+def drawn(dataset: Dataset, classes: int, seed: int, shots: int | None = None) -> Task:
+    """Random classes, and so many random training rows of each, all without a number.
 
     Classes are coded in the order of the draw, which is the order in which SBM-GP breaks its stick.
     """
-    few = draw(dataset, classes, SHOTS.get(dataset.name), seed)
+    few = draw(dataset, classes, shots, seed)
     chosen = list(dict.fromkeys(few.train_y.tolist()))
     code = np.full(len(dataset.names), -1)
     code[chosen] = np.arange(classes)
@@ -117,12 +117,25 @@ PLAIN_METHODS: dict[str, Callable[[int], Any]] = {
 }
 """With nothing left to choose on validation rows; both on the default feature map."""
 
-INFERENCES: dict[str, Callable[[int], Inference]] = {
+INFERENCES: dict[str, Callable[..., Inference]] = {
     "Gibbs": Gibbs,
-    "VI, all points": lambda chains: CoordinateAscent(sweeps=200),
-    "VI, 5 inducing points a class": lambda chains: SparseVariational(sweeps=200, inducing=5),
+    "VI, all points": CoordinateAscent,
+    "VI, 5 inducing points a class": SparseVariational,
 }
-"""GP-Tree's, by the number of chains."""
+"""GP-Tree's."""
+VARIATIONAL = {"VI, all points": {"sweeps": 200}, "VI, 5 inducing points a class": {"sweeps": 200, "inducing": 5}}
+"""Their settings."""
+INFERENCE_SETTINGS = ("chains", "steps", "sweeps", "inducing")
+"""Settings of a trial that its inference takes."""
+
+
+def settings_of(method: str, data: str, classes: int) -> dict[str, Any]:
+    """All that a trial's result depends on besides method, data and seed."""
+    shots = {"shots": SHOTS[data]} if data in SHOTS else {}
+    if method in PLAIN_METHODS:
+        return {"classes": classes, **shots}
+    inference = VARIATIONAL.get(method, {"chains": chains_for(classes)})
+    return {"classes": classes, **shots, **inference, "kernels": KERNELS, "scales": SCALES}
 
 
 # ----------------------------------------------------------------------------------------------------------- measuring
@@ -132,15 +145,17 @@ def scores(p: np.ndarray, part: Part) -> dict[str, float]:
     return {"accuracy": accuracy(p, part.y), "nll": nll(p, part.y), "ece": ece(p, part.y)}
 
 
-def chosen_by_validation(make: Callable[[str, float], Any], task: Task) -> tuple[Any, dict[str, Any]]:
+def chosen_by_validation(
+    make: Callable[[str, float], Any], task: Task, settings: Mapping[str, Any]
+) -> tuple[Any, dict[str, Any]]:
     """The fitted classifier of best validation accuracy, ties by NLL, both at the latent mean; and all the scores.
 
-    Only the training and the validation rows are looked at.
+    Of the `kernels` and `scales` of the settings. Only the training and the validation rows are looked at.
     """
     best, model, found, seconds = (np.inf, np.inf), None, [], 0.0
     chosen: dict[str, Any] = {}
-    for kernel in KERNELS:
-        for scale in SCALES:
+    for kernel in settings["kernels"]:
+        for scale in settings["scales"]:
             start = time.process_time()
             candidate = make(kernel, scale).set_params(predict_at="mean").fit(task.train.x, task.train.y)
             fitted = time.process_time() - start
@@ -167,7 +182,7 @@ def prepared(trial: Trial, folder: Path) -> Task:
     """One thread, and the data of the trial."""
     torch.set_num_threads(1)
     threadpool_limits(1)
-    return drawn(load(trial.data, folder), trial.settings["classes"], trial.seed)
+    return drawn(load(trial.data, folder), trial.settings["classes"], trial.seed, trial.settings.get("shots"))
 
 
 def run_classes(trial: Trial, folder: Path) -> Mapping[str, Any]:
@@ -175,22 +190,22 @@ def run_classes(trial: Trial, folder: Path) -> Mapping[str, Any]:
     task = prepared(trial, folder)
     if trial.method in PLAIN_METHODS:
         return {**about(task), **_run_plain(PLAIN_METHODS[trial.method](trial.seed), task)}
-    chains = chains_for(trial.settings["classes"])
-    maker = GIBBS_METHODS[trial.method]
+    make, settings = GIBBS_METHODS[trial.method], trial.settings
     try:
-        model, choice = chosen_by_validation(lambda kernel, scale: maker(kernel, scale, chains, trial.seed), task)
+        model, choice = chosen_by_validation(
+            lambda kernel, scale: make(kernel, scale, settings["chains"], trial.seed), task, settings
+        )
     except OverBudget as error:
-        return {**about(task), "chains": chains, "stopped": str(error)}
-    return {**about(task), "chains": chains, **choice, **reported(model, task.test)}
+        return {**about(task), "stopped": str(error)}
+    return {**about(task), **choice, **reported(model, task.test)}
 
 
 def run_inference(trial: Trial, folder: Path) -> Mapping[str, Any]:
     """Test scores of GP-Tree with one kind of inference, and at how many nodes it had not settled."""
     task = prepared(trial, folder)
-    inference = INFERENCES[trial.method](chains_for(trial.settings["classes"]))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # of a fit that may not be the chosen one
-        model, choice = chosen_by_validation(lambda kernel, scale: _tree(kernel, scale, inference, trial.seed), task)
+        model, choice = _chosen_tree(trial, INFERENCES[trial.method], task)
     settled = model.diagnostics_.get("converged", np.ones(1, dtype=bool))
     return {**about(task), **choice, "unsettled_nodes": int((~settled).sum()), **reported(model, task.test)}
 
@@ -198,9 +213,15 @@ def run_inference(trial: Trial, folder: Path) -> Mapping[str, Any]:
 def run_chains(trial: Trial, folder: Path) -> Mapping[str, Any]:
     """Test scores of GP-Tree with so many chains of so many steps."""
     task = prepared(trial, folder)
-    inference = Gibbs(trial.settings["chains"], trial.settings["steps"])
-    model, choice = chosen_by_validation(lambda kernel, scale: _tree(kernel, scale, inference, trial.seed), task)
+    model, choice = _chosen_tree(trial, Gibbs, task)
     return {**about(task), **choice, **reported(model, task.test)}
+
+
+def _chosen_tree(trial: Trial, family: Callable[..., Inference], task: Task) -> tuple[Any, dict[str, Any]]:
+    """GP-Tree with an inference of the trial's settings."""
+    own = {name: trial.settings[name] for name in INFERENCE_SETTINGS if name in trial.settings}
+    inference = family(**own)
+    return chosen_by_validation(lambda kernel, scale: _tree(kernel, scale, inference, trial.seed), task, trial.settings)
 
 
 def about(task: Task) -> dict[str, int]:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import math
 import pickle
+import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,7 +18,7 @@ from benchmarks.rows import Row, Rows, Trial, run_trials
 TRIAL = Trial("heads", "lda", "digits", 0, {"shots": 5, "grid": (1, 2)})
 
 
-def row(trial: Trial, **metrics: float) -> Row:
+def row(trial: Trial, **metrics: Any) -> Row:
     return Row(trial, metrics, {"wall": 1.0, "cpu": 2.0}, 10**8, {"python": "3"}, {"cpu": "x"})
 
 
@@ -27,6 +29,19 @@ def halves(trial: Trial) -> dict[str, float]:
 def holds_memory(trial: Trial) -> dict[str, float]:
     block = np.ones(trial.settings["megabytes"] * 2**17)
     return {"sum": float(block.sum())}
+
+
+def measures_the_last(trial: Trial) -> dict[str, float]:
+    """As the first trial runs, another run appends the rows of the last two; the other trials wait for them."""
+    path, end = Path(trial.settings["path"]), time.monotonic() + 60
+    if trial.seed == 0:
+        rows = Rows(path)
+        for seed in (10, 11):
+            rows.append(row(Trial("e", "m", "d", seed, trial.settings), elsewhere=True))
+    while not path.exists() or path.read_text().count("elsewhere") < 2:
+        assert time.monotonic() < end
+        time.sleep(0.01)
+    return {"half": trial.seed / 2}
 
 
 def fails(trial: Trial) -> dict[str, float]:
@@ -73,13 +88,22 @@ class TestRows:
         path = tmp_path / "results" / "rows.jsonl"
         rows = Rows(path)
         assert not rows.done(TRIAL)
-        rows.append(row(TRIAL, accuracy=np.float32(0.5), nll=math.inf, classes=np.int64(3)))
+        rows.append(row(TRIAL, accuracy=np.float32(0.5), classes=np.int64(3)))
         assert rows.done(TRIAL)
         (again,) = Rows(path)
         assert again == next(iter(rows))
         assert again.trial == TRIAL
-        assert again.metrics == {"accuracy": 0.5, "nll": None, "classes": 3}
+        assert again.metrics == {"accuracy": 0.5, "classes": 3}
         assert len(path.read_text().splitlines()) == 1
+
+    def test_numbers_that_are_not_finite_stay_what_they_are_and_null_stays_null(self, tmp_path):
+        path = tmp_path / "rows.jsonl"
+        metrics = {"nll": math.inf, "parts": [{"low": -np.float32(np.inf)}, None], "ece": math.nan, "why": "Infinity?"}
+        Rows(path).append(row(TRIAL, **metrics))
+        json.loads(path.read_text(), parse_constant=pytest.fail)  # JSON of all readers
+        (again,) = Rows(path)
+        assert math.isnan(again.metrics["ece"])
+        assert {**again.metrics, "ece": 0} == {**metrics, "ece": 0}
 
     def test_the_last_row_of_a_trial_counts(self, tmp_path):
         rows = Rows(tmp_path / "rows.jsonl")
@@ -97,11 +121,20 @@ class TestRows:
             lambda line: line.replace('"seed": 0', '"seed": 7'),  # the key no longer fits
             lambda line: line.replace('"metrics"', '"metric"'),
             lambda line: line.replace('"key"', '"kex"'),
+            lambda line: line.replace('"metrics": {}', '"metrics": null'),
+            lambda line: line.replace('"metrics": {}', '"metrics": [0.5]'),
+            lambda line: line.replace('"wall": 1.0, ', ""),
+            lambda line: line.replace('"cpu": 2.0', '"cpu": "2.0"'),
+            lambda line: line.replace('{"wall": 1.0, "cpu": 2.0}', "3.0"),
+            lambda line: line.replace('"peak_memory_bytes": 100000000', '"peak_memory_bytes": "much"'),
+            lambda line: line.replace('{"python": "3"}', "null"),
+            lambda line: line.replace('{"cpu": "x"}', '"x"'),
         ],
     )
     def test_damaged_lines_are_skipped_and_reported(self, tmp_path, damage):
         path = tmp_path / "rows.jsonl"
         other = Trial("heads", "lda", "digits", 1)
+        assert damage(row(TRIAL).to_line()) != row(TRIAL).to_line()
         path.write_text(damage(row(TRIAL).to_line()) + "\n" + row(other).to_line() + "\n")
         with pytest.warns(UserWarning, match="line 1"):
             rows = Rows(path)
@@ -123,6 +156,34 @@ class TestRows:
         with pytest.warns(UserWarning, match="damaged"):
             (again,) = Rows(path)
         assert again.metrics == {"accuracy": 0.5}
+
+    def test_lines_that_are_added_are_read_when_they_are_whole(self, tmp_path):
+        rows = Rows(tmp_path / "rows.jsonl")
+        Rows(rows.path).append(row(TRIAL, accuracy=0.5))
+        assert not rows.done(TRIAL)
+        rows.read_on()
+        assert rows.done(TRIAL)
+        other = Trial("heads", "lda", "digits", 1)
+        line = row(other).to_line() + "\n"
+        with rows.path.open("a") as file:
+            file.write(line[:50])
+            file.flush()
+            rows.read_on()
+            assert not rows.done(other)
+            assert rows.damaged == []
+            file.write(line[50:])
+        rows.read_on()
+        assert rows.done(other)
+        assert len(rows) == 2
+
+    def test_a_damaged_line_is_reported_once(self, tmp_path):
+        path = tmp_path / "rows.jsonl"
+        path.write_text(row(TRIAL).to_line()[:50])
+        with pytest.warns(UserWarning, match="line 1"):
+            rows = Rows(path)
+        rows.append(row(TRIAL, accuracy=0.5))
+        rows.read_on()
+        assert len(rows.damaged) == 1
 
 
 class TestRunTrials:
@@ -146,12 +207,24 @@ class TestRunTrials:
         assert ran == [0, 1, -1, 2]
         assert [r.metrics["half"] for r in Rows(path)] == [0, 0.5, 1]
 
+    @pytest.mark.parametrize("n_jobs", [1, 2])
+    def test_what_another_run_has_measured_meanwhile_is_not_run(self, tmp_path, n_jobs):
+        path = tmp_path / "rows.jsonl"
+        trials = [Trial("e", "m", "d", seed, {"path": str(path)}) for seed in range(12)]
+        rows = Rows(path)
+        run_trials(trials, measures_the_last, rows, n_jobs=n_jobs)
+        assert len(rows) == 12
+        lines = [json.loads(line) for line in path.read_text().splitlines()]
+        assert sorted(line["trial"]["seed"] for line in lines) == list(range(12))  # each once
+        assert {row.trial.seed for row in rows if row.metrics.get("elsewhere")} == {10, 11}
+
     def test_a_fresh_process_has_its_own_peak(self, tmp_path):
         np.ones(700 * 2**17).sum()  # the parent has held 700 MB more, which the child must not count
         rows = Rows(tmp_path / "rows.jsonl")
         run_trials([Trial("e", "m", "d", 0, {"megabytes": 200})], holds_memory, rows, fresh_process=True)
         (result,) = rows
         assert result.metrics["sum"] == 200 * 2**17
+        assert result.peak_memory_bytes is not None
         assert 200 * 2**20 < result.peak_memory_bytes < peak_memory() - 300 * 2**20
 
     def test_a_failure_in_a_fresh_process_is_told(self, tmp_path):
@@ -187,6 +260,7 @@ class TestMachine:
         before = peak_memory()
         del large
         result = measured(lambda: np.ones(2**20).sum())
+        assert result.peak_memory_bytes is not None
         assert result.peak_memory_bytes < before - 2**28
 
     def test_an_unknown_peak_is_none(self, monkeypatch):

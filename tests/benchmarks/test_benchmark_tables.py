@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 import pytest
+from matplotlib.container import ErrorbarContainer
 from matplotlib.figure import Figure
 
 from benchmarks.rows import Row, Trial
@@ -46,6 +47,15 @@ def test_summary_by_hand():
     assert math.isnan(Summary.of(ROWS[2:3], ACCURACY).error)
 
 
+@pytest.mark.parametrize(("values", "text"), [([0.5, math.inf], "∞"), ([0.5, -math.inf], "-∞"), ([math.nan, 1], "nan")])
+def test_a_number_that_is_not_finite_is_shown_and_what_is_undefined_is_left_out(values, text):
+    with np.errstate(all="raise"):
+        rows = [row("lda", seed, value) for seed, value in enumerate([*values, None])]
+        summary = Summary.of(rows, ACCURACY)
+    assert summary.count == 2
+    assert summary.text(1) == text
+
+
 def test_table():
     assert markdown(ROWS, ["settings.shots", "method"], [ACCURACY, Column("CPU s", "seconds.cpu", digits=0)]) == (
         "| shots | method | accuracy % | CPU s | runs |\n"
@@ -66,9 +76,12 @@ def test_plot():
     ax = Figure().subplots()
     rows = [row(m, s, 0.1 * n + 0.01 * s, shots=n) for m in ("lda", "knn") for n in (5, 1, 3) for s in (0, 1)]
     line_plot(rows, "settings.shots", ACCURACY, "method", ax)
-    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["lda", "knn"]
-    x, y = ax.containers[0].lines[0].get_data()
+    legend, bars = ax.get_legend(), ax.containers[0]
+    assert legend is not None
+    assert isinstance(bars, ErrorbarContainer)
+    assert [text.get_text() for text in legend.get_texts()] == ["lda", "knn"]
+    x, y = (np.asarray(part, dtype=float) for part in bars.lines[0].get_data())
     np.testing.assert_array_equal(x, [1, 3, 5])
-    np.testing.assert_allclose(y.astype(float), [10.5, 30.5, 50.5])
+    np.testing.assert_allclose(y, [10.5, 30.5, 50.5])
     assert ax.get_xlabel() == "shots"
     assert ax.get_ylabel() == "accuracy %"

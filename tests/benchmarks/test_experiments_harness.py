@@ -14,6 +14,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -365,6 +366,27 @@ class TestPage:
         command("page")
         assert (folder / "docs" / "results.md").read_text() == text
 
+    def test_trials_without_a_row_have_the_names_of_the_page(self, folder, register):
+        def trials(seeds: int) -> list[Trial]:
+            return [
+                Trial("made-up", method, data, seed, {"size": 2})
+                for data in ("none", "other")
+                for method in ("plain", "internal")
+                for seed in range(seeds)
+            ]
+
+        experiment = replace(
+            made_up(),
+            trials=trials,
+            called=lambda trial: f"{trial.method.upper()} of size {trial.settings['size']}",
+            data_called={"none": "None", "other": "The other"}.__getitem__,
+        )
+        register(experiment)
+        for trial in trials(3)[:3]:
+            Rows(experiment.results).append(Row(trial, {"value": 1.0}, {"wall": 1.0, "cpu": 1.0}, None, {}, {}))
+        said = results_page._coverage(experiment, experiment.rows())
+        assert said.endswith("3 of 12 trials have a row; without: all of The other (6), INTERNAL of size 2 (3).")
+
     def test_order_of_the_rows_does_not_matter(self, folder, register):
         register(made_up("plain", "other"))
         command("run", "made-up", "--data", folder)
@@ -494,6 +516,7 @@ class TestRendering:
         assert bold_best(["a", "b", "c"], [1, None, 2]) == ["a", "b", "**c**"]
         assert bold_best(["a", "b", "c"], [1, float("nan"), 2], better=min) == ["**a**", "b", "c"]
         assert bold_best(["a"], [None]) == ["a"]
+        assert bold_best(["a", "b", "c"], [1, -float("inf"), 2], better=min) == ["**a**", "b", "c"]
         nan = float("nan")
         line = [Summary(88.14, 0.5, 3), Summary(88.06, nan, 1), Summary(87, nan, 1), Summary(nan, nan, 0)]
         assert best_of_line(line, 1) == ["**88.1 ± 0.5**", "**88.1**", "87.0", "–"]

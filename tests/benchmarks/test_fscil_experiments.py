@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import pickle
+from typing import Any
 
 import numpy as np
 import pytest
 
 from benchmarks import fscil_features, fscil_networks
-from benchmarks.experiments import fscil, fscil_findings, fscil_lines, fscil_shown
+from benchmarks.experiments import fscil, fscil_findings, fscil_lines, fscil_shown, gaps
 from benchmarks.experiments.fscil_lines import FROZEN, KERNELS, METHODS, PAPER, REPRESENTATIVES, TREES, Line
+from benchmarks.experiments.gaps import in_words, minus, verdict
 from benchmarks.fscil_networks import (
     HELD_BACK,
     NETWORKS,
@@ -22,6 +24,7 @@ from benchmarks.fscil_networks import (
 )
 from benchmarks.pictures import Pictures
 from benchmarks.rows import Row, Rows, Trial, run_trials
+from benchmarks.tables import Summary
 from gptree.deep import CrossEntropy
 
 EXPERIMENTS = {experiment.name: experiment for experiment in fscil.EXPERIMENTS}
@@ -172,8 +175,9 @@ def test_what_is_measured_for_one_experiment_serves_another(folder, tmp_path, mo
 def test_networks_are_there():
     for data in fscil_lines.DATA:
         assert data == FROZEN or isinstance(NETWORKS[data], Network)
-    assert make_backbone(NETWORKS["cifar-plain"], None).recipe["stem"] == "cifar"
-    assert make_backbone(NETWORKS["mini-margin"], None).recipe["stem"] == "small"
+    for data, stem in (("cifar-plain", "cifar"), ("mini-margin", "small")):
+        backbone: Any = make_backbone(NETWORKS[data], None)
+        assert backbone.recipe["stem"] == stem
 
 
 def test_nearest_means_against_a_loop():
@@ -186,7 +190,7 @@ def test_nearest_means_against_a_loop():
         for c in set(y[learned]):
             mean = np.mean([v / np.linalg.norm(v) for v in x[learned & (y == c)]], axis=0)
             cosines[c] = x[row] @ mean / np.linalg.norm(mean)
-        right += max(cosines, key=cosines.get) == y[row]
+        right += max(cosines, key=cosines.__getitem__) == y[row]
     assert nearest_mean_accuracy(x, y, learned, asked) == right / asked.sum()
 
 
@@ -279,7 +283,7 @@ def test_table_by_hand():
 
 def test_forgetting_begins_with_the_second_session_and_less_is_better():
     rows = [row(METHODS[0], 0, 0.8), row(METHODS[1], 0, 0.8, forgetting=0.005)]
-    sessions, _ = EXPERIMENTS["fscil-forgetting"].tables(rows)
+    (sessions,) = EXPERIMENTS["fscil-forgetting"].tables(rows)  # and not the scores that other experiments show
     assert list(sessions.head) == ["method", "2", "3"]
     assert sessions.lines == [[METHODS[0].name, "**1.0**", "2.0"], [METHODS[1].name, "**1.0**", "**0.5**"]]
 
@@ -291,7 +295,7 @@ def test_every_experiment_shows_its_rows(experiment, tmp_path):
     rows = [found for found in rows if found.trial.key in own]
     assert len(rows) == len(own)
     data = {trial.data for trial in experiment.trials(1)}
-    assert len(experiment.tables(rows)) == 2 * len(data)
+    assert len(experiment.tables(rows)) == (1 if experiment.name == "fscil-forgetting" else 2) * len(data)
     said = experiment.findings(rows)
     assert said.count("*") == 2 * len(data)
     assert "nan" not in said
@@ -316,50 +320,161 @@ def test_quoted_tables_are_whole():
         assert all(float(line[1]) > float(line[-1]) for line in table.lines)
 
 
+def test_what_is_forgotten_is_printed_with_a_true_minus_sign_and_no_negative_zero():
+    rows = [row(METHODS[0], 0, 0.8, forgetting=-0.0002), row(METHODS[1], 0, 0.8, forgetting=-0.012)]
+    (forgotten,) = EXPERIMENTS["fscil-forgetting"].tables(rows)
+    assert [line[-1] for line in forgotten.lines] == ["0.0", "**−1.2**"]
+    assert forgotten.lines[0][0] == "GP-Tree, the paper's settings"
+    _, last = EXPERIMENTS["fscil-cub"].tables(rows)
+    assert [line[6] for line in last.lines] == ["0.0", "**−1.2**"]
+
+
+def test_networks_are_told_of_where_their_rows_are_shown():
+    mini = EXPERIMENTS["fscil-mini-imagenet"]
+    notes = " ".join(table.note for table in mini.tables(all_rows(("mini-margin",))))
+    assert "72 epochs with a cosine margin" in notes
+    assert "80 epochs" not in notes + mini.differs
+    both = " ".join(table.note for table in mini.tables(all_rows(fscil_lines.MINI)))
+    assert "80 epochs by cross-entropy. 20 pictures of each base class were held back" in both
+    assert fscil_lines.EMBEDDED.keys() == fscil_lines.DATA.keys()
+
+
+@pytest.mark.parametrize("experiment", fscil.EXPERIMENTS, ids=lambda experiment: experiment.name)
+def test_texts_say_how_the_papers_tree_samples(experiment):
+    sampler = fscil_features.make_method(PAPER.method, 0).inference
+    assert (sampler.chains, sampler.steps) == (10, 1)
+    assert "10 chains of one step" in experiment.differs
+    rivals = any(trial.method.startswith("rival: ") for trial in experiment.trials(1))
+    assert ("flattered on CUB" in experiment.differs) == rivals
+
+
+@pytest.mark.parametrize("experiment", fscil.EXPERIMENTS, ids=lambda experiment: experiment.name)
+def test_trials_are_called_as_their_lines(experiment):
+    trials = experiment.trials(1)
+    names = {(trial.data, experiment.called(trial)) for trial in trials}
+    assert len(names) == len(trials)
+    shown = {line[0] for table in experiment.tables(all_rows(tuple(fscil_lines.DATA))) for line in table.lines}
+    assert {name for _, name in names} == shown
+    assert {experiment.data_called(trial.data) for trial in trials} <= set(fscil_lines.DATA.values())
+
+
 # ---------------------------------------------------------------------------------------------------------- findings
 
 
-def seeds(line: Line, *arguments: float, **others: float) -> list[Row]:
-    """Rows of two seeds: from one there is no verdict on the paper."""
-    return [row(line, seed, *arguments, **others) for seed in (0, 1)]
+def seeds(line: Line, first: float, spread: float = 0.0, **others: Any) -> list[Row]:
+    """Rows of three seeds; accuracy goes up and down by `spread`."""
+    return [row(line, seed, first + (seed - 1) * spread, **others) for seed in range(3)]
+
+
+def test_gaps_are_over_the_seeds_that_both_have():
+    """A mean of three seeds less one of a single seed would be 10 points."""
+    found = fscil_findings.Found([*seeds(PAPER, 0.7, 0.05), row(METHODS[1], 0, 0.6)], FROZEN)
+    one = found.gap(PAPER, METHODS[1])
+    assert (one.count, verdict(one)) == (1, "")
+    assert one.mean == pytest.approx(5.0)
+    found = fscil_findings.Found([*found.rows, row(METHODS[1], 2, 0.74)], FROZEN)
+    two = found.gap(PAPER, METHODS[1])
+    assert (two.count, verdict(two)) == (2, "no difference seen")  # 5 points and 1, standard error 2
+    assert (two.mean, two.error) == pytest.approx((3.0, 2.0))
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ((1.0, 1.2, 1.1), "ahead"),
+        ((-1.0, -1.2, -1.1), "behind"),
+        ((2.0, -1.0, 0.5), "no difference seen"),
+        ((1.0, 1.0), "ahead"),
+        ((0.0, 0.0), "no difference seen"),
+        ((9.0,), "one seed, no verdict"),
+        ((1.0, np.inf), "not finite, no verdict"),
+    ],
+)
+def test_verdicts(values, said):
+    assert in_words(Summary.over(values)) == said
+
+
+def test_numbers():
+    assert [gaps.number(x, 1, "+") for x in (-0.04, 0.04, -1.25, 1.0)] == ["+0.0", "+0.0", "−1.2", "+1.0"]
+    assert gaps.number(-0.0004, 3) == "0.000"
+    assert minus({0: 0.3, 1: 1.0}, {0: 0.1 + 0.2, 2: 1.0}) == {0: 0.0}  # rounding errors are no difference
 
 
 def test_findings_about_sessions():
-    forest = fscil_lines.FOREST
-    rows = [*seeds(PAPER, 0.6), *seeds(forest, 0.8, ece=0.01), *(row(m, 0, 0.7) for m in fscil_lines.RIVALS)]
+    forest, (first, *rest) = fscil_lines.FOREST, fscil_lines.RIVALS
+    rows = [*seeds(PAPER, 0.6), *seeds(forest, 0.8, ece=0.01), *seeds(first, 0.5), *(row(m, 0, 0.7) for m in rest)]
     said = fscil_findings.sessions(rows, data=(FROZEN,))
     assert "from 60.0 % in the base session to 40.0 %" in said
-    assert "better on base classes than on novel ones, 60.0 % and 30.0 %, as in the paper" in said
-    assert "ahead of 0 of 7 frozen heads" in said
-    assert "ends at 60.0 %, ahead of that head (+10.0 points), with an ECE of 1.0 %" in said
+    assert "Points on base classes less those on novel ones: +30.0 ± 0.0 (ahead, as in the paper)" in said
+    tree, ours = said.split("The default forest ends at 60.0 %. In points: ")
+    assert f"heads: ahead of {first.name} (+10.0 ± 0.0); one seed, no verdict for {rest[0].name} (−10.0), " in tree
+    assert ours.startswith(f"ahead of {PAPER.name} (+20.0 ± 0.0), {first.name} (+30.0 ± 0.0); one seed")
+    assert f"ECE (%), lowest first: {forest.name} 1.0; " in ours
 
 
-@pytest.mark.parametrize(("accuracies", "verdict"), [((0.8, 0.7, 0.6), "holds"), ((0.7, 0.8, 0.6), "does not hold")])
-def test_findings_about_trees(accuracies, verdict):
+@pytest.mark.parametrize(
+    ("accuracies", "first", "second"),
+    [
+        ((0.8, 0.7, 0.6), "+10.0 ± 0.0 (+1.15 in the paper; ahead, as", "+10.0 ± 0.0 (+0.13 in the paper; ahead, as"),
+        ((0.7, 0.8, 0.8), "−10.0 ± 0.0 (+1.15 in the paper; behind, unlike", "+0.0 ± 0.0 (+0.13 in the paper; no dif"),
+    ],
+)
+def test_findings_about_trees(accuracies, first, second):
     rows = [found for line, value in zip(TREES[:3], accuracies, strict=True) for found in seeds(line, value)]
     said = fscil_findings.trees(rows, data=(FROZEN,))
-    assert f"before rebuild, {verdict}." in said
-    assert "20.0 points apart" in said
+    assert f"shared root (GP-Tree) less session tree {first}" in said
+    assert f"session tree less rebuild tree {second}" in said
     assert "Graft" not in said
+    more = fscil_findings.trees([*rows, *seeds(TREES[3], 0.1)], data=(FROZEN,))
+    assert "on novel classes. In points: behind shared root" in more
 
 
 def test_findings_about_representatives():
-    five, *_, one = REPRESENTATIVES
-    grows = fscil_findings.representatives([*seeds(five, 0.8), *seeds(one, 0.78, accuracy=0.5)], data=(FROZEN,))
-    assert "loses 2.0 points after the second session and loses 10.0 points after the last" in grows
-    assert "Fewer cost accuracy, as in the paper, and more in later sessions, as in the paper" in grows
-    gains = fscil_findings.representatives([*seeds(five, 0.8), *seeds(one, 0.9, accuracy=0.8)], data=(FROZEN,))
-    assert "gains 10.0 points" in gains
-    assert "Fewer cost no accuracy, unlike in the paper, and no more" in gains
+    """Every number kept is judged against five: three cost nothing, two gain, one costs, and four has a seed only."""
+    five, four, three, two, one = REPRESENTATIVES
+    rows = [*seeds(five, 0.8), row(four, 0, 0.7), *seeds(three, 0.8), *seeds(two, 0.85)]
+    said = fscil_findings.representatives([*rows, *seeds(one, 0.78, accuracy=0.5)], data=(FROZEN,))
+    now, later = said.split("The same, less what it was after the second session: ")
+    assert (
+        "In points from 5 kept: accuracy gained, unlike in the paper, with 2 kept (+5.0 ± 0.0); accuracy lost, as in "
+        "the paper, with 1 kept (−10.0 ± 0.0); no difference seen for 3 kept (+0.0 ± 0.0); one seed, no verdict for "
+        "4 kept (−10.0)."
+    ) in now
+    assert later == (
+        "more lost later, as in the paper, with 1 kept (−8.0 ± 0.0); no difference seen for 3 kept (+0.0 ± 0.0), "
+        "2 kept (+0.0 ± 0.0); one seed, no verdict for 4 kept (+0.0)."
+    )
 
 
-@pytest.mark.parametrize(("linear_novel", "verdict"), [(0.3, "not so here."), (0.1, "so here too.")])
+@pytest.mark.parametrize(
+    ("linear_novel", "verdict"),
+    [
+        (0.5, "behind, unlike in the paper, with RBF (−30.0 ± 0.0), Matérn 5/2 (−35.0 ± 0.0)."),
+        (0.1, "ahead, as in the paper, with RBF (+10.0 ± 0.0), Matérn 5/2 (+5.0 ± 0.0)."),
+    ],
+)
 def test_findings_about_kernels(linear_novel, verdict):
     rows = [found for line, value in zip(KERNELS[:2], (0.8, 0.9), strict=True) for found in seeds(line, value)]
     rows += seeds(KERNELS[2], 0.6, novel_accuracy=linear_novel)
     said = fscil_findings.kernels(rows, data=(FROZEN,))
-    assert "Matérn 5/2 is +30.0 points from the linear kernel, +30.0 on base" in said
-    assert f"above all on novel classes; this is {verdict}" in said
+    assert "linear kernel: ahead, as in the paper, with RBF (+20.0 ± 0.0), Matérn 5/2 (+30.0 ± 0.0)." in said
+    assert said.endswith(f"less that on base classes: {verdict}")
+
+
+def test_findings_about_forgetting():
+    first, second, *_ = fscil_lines.RIVALS
+    rows = [
+        *seeds(PAPER, 0.8, forgetting=0.02),
+        *seeds(first, 0.8, forgetting=0.01),
+        *seeds(second, 0.8, forgetting=0.05),
+    ]
+    said = fscil_findings.forgetting([*rows, row(fscil_lines.FOREST, 0, 0.8, forgetting=0.02)], data=(FROZEN,))
+    assert f"lowest first: {first.name} 1.0; {PAPER.name} 2.0; gptree forest 2.0; {second.name} 5.0." in said
+    assert "has place 2 of 4; in the paper it forgets less than SDC and PODNet" in said
+    assert (
+        f"In points: forgets more than {first.name} (+1.0 ± 0.0); forgets less than {second.name} (−3.0 ± 0.0); one "
+        "seed, no verdict for gptree forest (+0.0)."
+    ) in said
 
 
 @pytest.mark.parametrize("experiment", fscil.EXPERIMENTS, ids=lambda experiment: experiment.name)
@@ -367,9 +482,9 @@ def test_one_seed_is_no_verdict_on_the_paper(experiment):
     every = [*METHODS, *TREES, *REPRESENTATIVES, *KERNELS]
     rows = [row(line, 0, 0.5 + k / 100, data) for k, line in enumerate(every) for data in fscil_lines.DATA]
     said = experiment.findings(list({found.trial.key: found for found in rows}.values()))
-    assert said
-    for words in ("as in the paper", "unlike in the paper", "hold", "so here"):
-        assert words not in said
+    assert "one seed, no verdict" in said
+    for words in ("as in the paper", "unlike in the paper", "no difference", "ahead of", "behind"):
+        assert words not in said.replace("far ahead of the linear one", "")
 
 
 def test_rows_of_other_settings_are_left_out():
