@@ -422,7 +422,7 @@ def test_what_is_wrong_with_the_head_shows_before_any_work() -> None:
     joint = {"epochs": 2, "cross_entropy_epochs": 1}
     bad("Unknown tree", how=joint, tree="nonsense", source=Untouched())
     bad("cap=3", how=joint, head=SparseHead(cap=3), source=Untouched())
-    bad("", RuntimeError, how=joint, kernel=ScaleKernel(RBFKernel(ard_num_dims=5)), source=Untouched())
+    bad("size", RuntimeError, how=joint, kernel=ScaleKernel(RBFKernel(ard_num_dims=5)), source=Untouched())
 
 
 class Untouched(Arrays):
