@@ -41,6 +41,7 @@ from gptree.rivals import GPDNN, SVDKL
 NAME = "deep-kernels"
 LOGS = RESULTS / "logs"
 DATA = ("cifar100", "cifar10")
+NAMES = {"cifar100": "CIFAR-100", "cifar10": "CIFAR-10"}
 CLASSES = {"cifar100": 100, "cifar10": 10}
 LONG, SHORT = 200, 30
 REFIT_SWEEPS = 10
@@ -202,7 +203,7 @@ def tables(rows: list[Row]) -> list[Table]:
             [method, *(Summary.of(own, column).text(column.digits) for column in COLUMNS), str(len(own))]
             for (method,), own in grouped(group, ["method"]).items()
         ]
-        title = f"{data}, {epochs} epochs" + ("" if epochs == LONG else " (shorter than the paper's)")
+        title = f"{NAMES[data]}, {epochs} epochs" + ("" if epochs == LONG else " (shorter than the paper's)")
         note = NOTE if found else " ".join([NOTE, *about])
         found.append(Table(title, ["method", *(column.title for column in COLUMNS), "seeds"], lines, note))
     return [*found, *_other_ways(rows)]
@@ -210,7 +211,7 @@ def tables(rows: list[Row]) -> list[Table]:
 
 def _other_ways(rows: list[Row]) -> Iterator[Table]:
     lines = [
-        [f"{data}, {epochs} epochs", method, *cells]
+        [f"{NAMES[data]}, {epochs} epochs", method, *cells]
         for (data, epochs, method), own in grouped(rows, ["data", "settings.epochs", "method"]).items()
         if "refit" in own[0].metrics
         for cells in _ways_of(own)
@@ -259,7 +260,7 @@ def figure(rows: list[Row], path: Path) -> None:
                     seen["epoch"], column.scale * np.array(seen[name]), color=COLOURS[row.trial.method], linewidth=1.6
                 )
             ax.axvline(0.4 * LONG, color="0.6", linestyle=":", linewidth=1)
-            ax.set(title=data, xlabel="epoch", ylabel=f"{column.title}, test set")
+            ax.set(title=NAMES[data], xlabel="epoch", ylabel=f"{column.title}, test set")
             ax.grid(alpha=0.25)
             ax.spines[["top", "right"]].set_visible(False)
     present = {row.trial.method for own in by_data.values() for row in own}
@@ -274,7 +275,7 @@ def findings(rows: list[Row]) -> str:
     for (data, epochs), group in grouped(rows, ["data", "settings.epochs"]).items():
         by_method = {method: own for (method,), own in grouped(group, ["method"]).items()}
         said += [
-            f"- {data}, {epochs} epochs: {method} against {other}: "
+            f"- {NAMES[data]}, {epochs} epochs: {method} against {other}: "
             f"{_gaps(own, by_method[other], _papers(data, other) if method.startswith(OURS) else '')}."
             for method, own in by_method.items()
             for other in _compared(method)
@@ -358,6 +359,7 @@ EXPERIMENTS = (
         tables=tables,
         findings=findings,
         figure=figure,
+        data_called=NAMES.__getitem__,
         quoted=(QUOTED,),
         differs=DIFFERS,
     ),

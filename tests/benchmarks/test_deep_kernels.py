@@ -149,7 +149,7 @@ def test_what_is_shown_follows_the_rows(tmp_path: Path, monkeypatch: pytest.Monk
     ]
     said = EXPERIMENT.findings(rows)
     assert said == (
-        "- cifar10, 200 epochs: GP-Tree against softmax: +2.00 points of accuracy; +0.100 of NLL; −6.00 points of ECE "
+        "- CIFAR-10, 200 epochs: GP-Tree against softmax: +2.00 points of accuracy; +0.100 of NLL; −6.00 points of ECE "
         "(one seed, no verdict)."
     )
     both = EXPERIMENT.findings([*rows, row(SMOOTHED, 0.93, 0.5, 0.1)])
@@ -179,7 +179,7 @@ def test_gp_tree_beside_other_deep_kernels_and_the_papers_gap() -> None:
     short = deep_kernels.SHORT
     rows = [row(OURS, 0.93, 0.4, 0.1, short), row("SV-DKL", 0.92, 0.5, 0.1, short), row("GPDNN", 0.8, 0.5, 0.1, short)]
     said = EXPERIMENT.findings([*rows, row(OURS, 0.99, 0.1, 0.0)])  # of other epochs: not compared
-    assert [line.removeprefix("- cifar10, 30 epochs: ").split(";")[0] for line in said.splitlines()] == [
+    assert [line.removeprefix("- CIFAR-10, 30 epochs: ").split(";")[0] for line in said.splitlines()] == [
         "GP-Tree against SV-DKL: +1.00 points of accuracy (+0.52 in the paper, with 200 epochs)",
         "GP-Tree against GPDNN: +13.00 points of accuracy (+12.09 in the paper, with 200 epochs)",
     ]
@@ -206,9 +206,9 @@ def test_other_ways_to_predict_have_a_table() -> None:
     *_, table = EXPERIMENT.tables([row(SOFTMAX, 0.9, 0.5, 0.1), row(OURS, 0.92, 0.6, 0.04, **ways)])
     assert table.title == "GP-Tree, other ways to predict"
     assert table.lines == [
-        ["cifar10, 200 epochs", OURS, "as in the tables above", "92.00", "0.600", "4.00"],
-        ["cifar10, 200 epochs", OURS, "at the mean of the latents", "80.00", "0.700", "20.00"],
-        ["cifar10, 200 epochs", OURS, "posteriors refitted", "70.00", "0.800", "30.00"],
+        ["CIFAR-10, 200 epochs", OURS, "as in the tables above", "92.00", "0.600", "4.00"],
+        ["CIFAR-10, 200 epochs", OURS, "at the mean of the latents", "80.00", "0.700", "20.00"],
+        ["CIFAR-10, 200 epochs", OURS, "posteriors refitted", "70.00", "0.800", "30.00"],
     ]
 
 
