@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from benchmarks.experiments.gaps import AHEAD, BEHIND, NO_DIFFERENCE, minus, number, over_seeds, verdict
+from benchmarks.experiments.gaps import AHEAD, BEHIND, NO_DIFFERENCE, in_words, minus, number, over_seeds, verdict
 from benchmarks.experiments.gibbs_quoted import published
 from benchmarks.experiments.gibbs_shown import ACCURACY, NAMES, NLL, by_data, numbers_of_classes, peaks_of, score
 from benchmarks.experiments.gibbs_trials import GIBBS_METHODS, KERNELS
@@ -138,7 +138,7 @@ def _random_tree(found: Found) -> str:
         return ""
     paper = "similar, as in the paper" if verdict(gap) == NO_DIFFERENCE else "in the paper they are similar"
     return (
-        f"at {n} classes GP-Tree Rnd against SBM-GP: {verdict(gap)} "
+        f"at {n} classes GP-Tree Rnd against SBM-GP: {in_words(gap)} "
         f"({signed(gap)}{_papers_gap(found, 'GP-Tree Rnd', 'SBM-GP', n)}); {paper}."
     )
 
@@ -178,7 +178,7 @@ def _plain(found: Found) -> str:
         points, nats = (found.gap(method(name), method("GP-Tree"), n, column) for column in (ACCURACY, NLL))
         if points.count:
             told.append(f"the {name}" if name.endswith("forest") else name)
-            told[-1] += f" is {signed(points)} points of accuracy ({verdict(points)}) and {signed(nats, 2)} of NLL"
+            told[-1] += f" is {signed(points)} points of accuracy ({in_words(points)}) and {signed(nats, 2)} of NLL"
     return f"at {n} classes, from GP-Tree, {'; '.join(told)}." if told else ""
 
 
@@ -252,7 +252,7 @@ def _inference(found: Found) -> list[str]:
             )
             said.append(
                 f"Gibbs sampling minus {rival}: {signed(first)} points of accuracy at {least} classes "
-                f"({verdict(first)}), {signed(last)} at {most} ({verdict(last)}), which is {signed(growth)} more; and "
+                f"({in_words(first)}), {signed(last)} at {most} ({in_words(last)}), which is {signed(growth)} more; and "
                 f"{signed(nats, 2)} of NLL at {most}.{paper if growth.count > 1 else ''}"
             )
     unsettled = sum(row.metrics.get("unsettled_nodes", 0) for row in found.rows)
@@ -282,12 +282,12 @@ def _chains(found: Found) -> list[str]:
             f"{'so it does here' if agree else 'here it does not'}."
         )
         said.append(
-            f"at {n} classes four chains are {signed(first)} points of accuracy from one ({verdict(first)}), and {top} "
-            f"are {signed(further)} from four ({verdict(further)}).{paper if less.count > 1 else ''}"
+            f"at {n} classes four chains are {signed(first)} points of accuracy from one ({in_words(first)}), and {top} "
+            f"are {signed(further)} from four ({in_words(further)}).{paper if less.count > 1 else ''}"
         )
     if more.count and long > 1:
         said.append(
-            f"at {n} classes {long} steps are {signed(more)} points of accuracy ({verdict(more)}) and "
+            f"at {n} classes {long} steps are {signed(more)} points of accuracy ({in_words(more)}) and "
             f"{signed(found.gap(chains(4, long), chains(4, 1), n, NLL), 2)} of NLL from one step, at four chains. The "
             "paper calls the effect of the steps minor."
         )
