@@ -252,8 +252,8 @@ def _inference(found: Found) -> list[str]:
             )
             said.append(
                 f"Gibbs sampling minus {rival}: {signed(first)} points of accuracy at {least} classes "
-                f"({in_words(first)}), {signed(last)} at {most} ({in_words(last)}), which is {signed(growth)} more; and "
-                f"{signed(nats, 2)} of NLL at {most}.{paper if growth.count > 1 else ''}"
+                f"({in_words(first)}), {signed(last)} at {most} ({in_words(last)}), which is {signed(growth)} more; "
+                f"and {signed(nats, 2)} of NLL at {most}.{paper if growth.count > 1 else ''}"
             )
     unsettled = sum(row.metrics.get("unsettled_nodes", 0) for row in found.rows)
     if said and unsettled:
@@ -282,8 +282,8 @@ def _chains(found: Found) -> list[str]:
             f"{'so it does here' if agree else 'here it does not'}."
         )
         said.append(
-            f"at {n} classes four chains are {signed(first)} points of accuracy from one ({in_words(first)}), and {top} "
-            f"are {signed(further)} from four ({in_words(further)}).{paper if less.count > 1 else ''}"
+            f"at {n} classes four chains are {signed(first)} points of accuracy from one ({in_words(first)}), and "
+            f"{top} are {signed(further)} from four ({in_words(further)}).{paper if less.count > 1 else ''}"
         )
     if more.count and long > 1:
         said.append(
