@@ -159,14 +159,12 @@ def run(name: str, pictures: Path, runs: Path, out: Path, weights: Path | None) 
     views |= {f"{size} pixels": embedded(Enlarged(result.network, size), found.X, source) for size in network.enlarged}
     if len(views) > 1:
         views["mean of all sizes"] = np.mean(list(views.values()), axis=0)
-    held_back = (
-        {
-            view: nearest_mean_accuracy(x, found.y, base & (found.split == 0), found.split == HELD_BACK)
-            for view, x in views.items()
-        }
+    trained = base & (found.split == 0)
+    held_back = {
+        view: nearest_mean_accuracy(x, found.y, trained, found.split == HELD_BACK)
+        for view, x in views.items()
         if network.enlarged
-        else {}
-    )
+    }
     x = views[max(held_back, key=held_back.__getitem__, default="as they are")]
     write(x, found, out, name)
     learned, test, first = found.split != TEST, found.split == TEST, found.y < network.base

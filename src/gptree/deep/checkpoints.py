@@ -14,7 +14,6 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from gpytorch.kernels import Kernel
 from torch import Tensor, nn
@@ -22,7 +21,7 @@ from torch import Tensor, nn
 from gptree.deep.curves import CURVES, plot_curves
 from gptree.deep.log import write_log
 from gptree.deep.processes import Processes
-from gptree.deep.sources import Batch
+from gptree.deep.sources import Batch, spread
 from gptree.deep.state import Best, State
 from gptree.deep.task import Rows, Task
 from gptree.model.persistence import DOCUMENT, StorageError, read_folder, write_folder
@@ -175,8 +174,8 @@ def _kernel_identity(kernel: Kernel) -> str:
 
 def _rows_identity(some: Rows) -> str:
     """By their classes, and by inputs from the first to the last."""
-    chosen = np.unique(np.linspace(0, len(some.rows) - 1, ROWS_LOOKED_AT).astype(int))
-    (x,) = some.source.batches([Batch(some.rows[chosen])], torch.device("cpu"))
+    chosen = some.rows[spread(len(some.rows), ROWS_LOOKED_AT)]
+    (x,) = some.source.batches([Batch(chosen)], torch.device("cpu"))
     return f"{len(some.rows)} × {tuple(some.source.shape)}, {_digest(some.y.tobytes(), x.contiguous().numpy())}"
 
 

@@ -52,6 +52,11 @@ class Batch:
         return np.ascontiguousarray(self.rows[part(len(self.rows))])
 
 
+def spread(count: int, most: int) -> np.ndarray:
+    """At most so many of the numbers 0 … count − 1, from the first to the last."""
+    return np.unique(np.linspace(0, count - 1, most).astype(int))
+
+
 def whole(count: int) -> slice:
     """The part of a process that works alone: all of a batch."""
     return slice(0, count)
@@ -217,7 +222,7 @@ class FromDataset:
 
     def _agrees(self, stored: np.ndarray) -> bool:
         """Whether items from the first to the last have the labels stored."""
-        rows = np.unique(np.linspace(0, len(self) - 1, ITEMS_COMPARED).astype(int)).tolist()
+        rows = spread(len(self), ITEMS_COMPARED).tolist()
         (labels,) = self._load([[(row, None) for row in rows]], _labels_of)
         return labels == stored[rows].tolist()
 
