@@ -6,8 +6,10 @@ NAME is one of `NETWORKS`. Trains on the base classes of the public lists (what 
 and writes to `--out` the embeddings of all pictures, averaged over the picture and its mirror image, as files
 `NAME.0.npz`, … of float16 `x` with `y`, `split` (0 to learn from, 1 to test on, 2 to learn from but held back from the
 network) and `path`: the folder `networks` of the experiments on sessions.
-A network trained on parts of pictures has seen things larger than they are in whole ones: where pictures were held
-back, they choose the size at which all are embedded. Prints the accuracy of nearest class means, before any head.
+A network trained on parts of pictures has seen things larger than they are in whole ones, and one trained on turned
+pictures says something else about a picture each way up: where pictures were held back, they choose the size at which
+all are embedded, and whether four rotations are, side by side. Prints the accuracy of nearest class means, before any
+head.
 """
 
 from __future__ import annotations
@@ -108,7 +110,7 @@ NETWORKS = {
     "mini-rotations": Network(
         "mini_imagenet",
         60,
-        pretrained(80, CrossEntropy(rotations=True), 0.1, validation=20, calibrate=False),
+        pretrained(100, CrossEntropy(rotations=True), 0.1, validation=20, calibrate=False),
         STRONG,
         enlarged=(96, 108, 120),
     ),
@@ -155,17 +157,7 @@ def run(name: str, pictures: Path, runs: Path, out: Path, weights: Path | None) 
     )
     seconds = time.perf_counter() - start
     found.split[np.delete(np.flatnonzero(base), result.rows)] = HELD_BACK
-    views = {"as they are": embedded(result.network, found.X, source)}
-    views |= {f"{size} pixels": embedded(Enlarged(result.network, size), found.X, source) for size in network.enlarged}
-    if len(views) > 1:
-        views["mean of all sizes"] = np.mean(list(views.values()), axis=0)
-    trained = base & (found.split == 0)
-    held_back = {
-        view: nearest_mean_accuracy(x, found.y, trained, found.split == HELD_BACK)
-        for view, x in views.items()
-        if network.enlarged
-    }
-    x = views[max(held_back, key=held_back.__getitem__, default="as they are")]
+    x, held_back = best_view(network, result.network, found, source)
     write(x, found, out, name)
     learned, test, first = found.split != TEST, found.split == TEST, found.y < network.base
     report = {
@@ -180,14 +172,35 @@ def run(name: str, pictures: Path, runs: Path, out: Path, weights: Path | None) 
     return report
 
 
+def best_view(
+    settings: Network, network: nn.Module, found: Pictures, source: Arrays
+) -> tuple[np.ndarray, dict[str, float]]:
+    """Embeddings of all pictures as those held back like them best, and what they say of each way to look."""
+    trained, held_back = (found.split == 0) & (found.y < settings.base), found.split == HELD_BACK
+    lenses = {"as they are": network} | {f"{size} pixels": Enlarged(network, size) for size in settings.enlarged}
+    views = {name: embedded(lens, found.X, source) for name, lens in lenses.items()}
+    if not held_back.any():
+        return views["as they are"], {}
+    accuracy = {name: nearest_mean_accuracy(x, found.y, trained, held_back) for name, x in views.items()}
+    best = max(accuracy, key=accuracy.__getitem__)
+    if settings.training.objective.rotations:
+        turned = (np.ascontiguousarray(np.rot90(found.X, k, (1, 2))) for k in (1, 2, 3))
+        others = [embedded(lenses[best], pictures, source) for pictures in turned]
+        x = np.concatenate([unit_length(view) for view in (views[best], *others)], axis=1)
+        name = f"{best}, four rotations"
+        views[name], accuracy[name] = x, nearest_mean_accuracy(x, found.y, trained, held_back)
+    return views[max(accuracy, key=accuracy.__getitem__)], accuracy
+
+
 def embedded(network: nn.Module, pictures: np.ndarray, source: Arrays) -> np.ndarray:
     """Embeddings (n, d) of pictures, averaged over the picture and its mirror image; normalised like the source's."""
     device = next(network.parameters()).device
-    both = (
-        embed(network, Arrays(X, mean=source.mean, std=source.std), np.arange(len(X)), device).float()
-        for X in (pictures, np.ascontiguousarray(pictures[:, :, ::-1]))
-    )
-    return torch.stack(list(both)).mean(0).cpu().numpy()
+    with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):  # as it was trained
+        both = [
+            embed(network, Arrays(X, mean=source.mean, std=source.std), np.arange(len(X)), device).float()
+            for X in (pictures, np.ascontiguousarray(pictures[:, :, ::-1]))
+        ]
+    return torch.stack(both).mean(0).cpu().numpy()
 
 
 def write(x: np.ndarray, found: Pictures, out: Path, name: str) -> None:

@@ -236,6 +236,8 @@ class TestKilled:
             stderr=subprocess.PIPE,
             text=True,
             start_new_session=True,  # so that its workers get the signal too, as from a terminal
+            # where the tests run in the background of a script, which has them deaf to Ctrl-C
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
         path, end = folder / "made-up.jsonl", time.monotonic() + 120
         while not path.exists() or path.read_bytes().count(b"\n") < 5:
