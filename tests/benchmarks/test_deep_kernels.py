@@ -16,6 +16,7 @@ from benchmarks.experiments.deep_kernels import (
     METHODS,
     OURS,
     OURS_CALIBRATED,
+    OURS_LATE,
     SMOOTHED,
     SOFTMAX,
     SOFTMAX_CALIBRATED,
@@ -25,7 +26,7 @@ from benchmarks.experiments.deep_kernels import (
 )
 from benchmarks.pictures import Pictures
 from benchmarks.rows import Row
-from gptree.deep import Cosine, CrossEntropy, SparseHead, measure
+from gptree.deep import Cosine, CrossEntropy, SparseHead, Vote, measure
 from gptree.rivals import GPDNN, SVDKL
 
 (EXPERIMENT,) = deep_kernels.EXPERIMENTS
@@ -45,10 +46,12 @@ def few_pictures(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 def test_every_method_trains(method: str, few_pictures: None, tmp_path: Path) -> None:
     settings = {**deep_kernels.settings_of(method, "cifar10", 5), "batch": 20, "embedding": 6}
     settings |= {"inducing": 2} if "inducing" in settings else {}
+    settings |= {"joint_epochs": 3} if "joint_epochs" in settings else {}
     settings |= {"grid_size": 8, "features": 3} if method == "SV-DKL" else {}
     trial = Trial(deep_kernels.NAME, method, "cifar10", 0, settings)
     found = deep_kernels.run(trial, tmp_path)
     ways = {"refit", "at the mean"} if method.startswith(OURS) else set()
+    ways |= {"alone"} if ways and "validation" in settings else set()
     assert found.keys() - {"curve"} == {"test", "sharpened", "train_seconds"} | ways  # all of it is shown
     for name in ("test", "sharpened", *ways):
         assert 0 <= found[name]["accuracy"] <= 1
@@ -102,15 +105,17 @@ def test_what_tells_the_methods_apart(method: str, few_pictures: None, tmp_path:
     assert given["seed"] == 3
     assert (training.epochs, training.batch_size, training.learning_rate) == (10, 256, 0.2)
     assert training.schedule == Cosine(warmup=5)
-    assert training.cross_entropy_epochs == (10 if method.startswith(SOFTMAX) else 4)
+    assert training.cross_entropy_epochs == (10 if method.startswith(SOFTMAX) else 0 if method == OURS_LATE else 4)
     assert training.objective == CrossEntropy(label_smoothing=0.1 if method in (SMOOTHED, OURS) else 0.0)
-    assert training.objective_weight == {OURS: 3.0, OURS_CALIBRATED: 1.0}.get(method, 0.0)
-    held_back = method in (OURS_CALIBRATED, SOFTMAX_CALIBRATED)
+    assert training.objective_weight == {OURS: 3.0, OURS_CALIBRATED: 1.0, OURS_LATE: 1.0}.get(method, 0.0)
+    held_back = method in (OURS_CALIBRATED, OURS_LATE, SOFTMAX_CALIBRATED)
     assert (training.validation, training.calibrate) == (0.1 if held_back else None, True)
     assert (given["held_out"] is None) == held_back
     heads = {
         ALONE: SparseHead(inducing=40, cap=1024, learn_kernel="shared"),
-        **dict.fromkeys((OURS, OURS_CALIBRATED), SparseHead(inducing=40, cap=1024, learn_kernel="no", dtype="float32")),
+        **dict.fromkeys(
+            (OURS, OURS_CALIBRATED, OURS_LATE), SparseHead(inducing=40, cap=1024, learn_kernel="no", dtype="float32")
+        ),
         "SV-DKL": SVDKL(grid_size=64, features=64),
         "GPDNN": GPDNN(inducing=40, epsilon=1e-3, covariance="diagonal"),
     }
@@ -118,16 +123,16 @@ def test_what_tells_the_methods_apart(method: str, few_pictures: None, tmp_path:
 
 
 def test_sharpening_never_measures_where_it_chose() -> None:
-    """By hand on each half; the layer is as before."""
-    layer = CrossEntropy().layer(3, 4, 0, torch.float64)
+    """By hand on each half; the vote is as before."""
+    vote = Vote(CrossEntropy().layer(3, 4, 0, torch.float64))
     x, y = torch.randn(50, 3, generator=torch.Generator().manual_seed(1)).double() * 4, torch.arange(50) % 4
     expected = torch.empty(50, 4, dtype=torch.float64)
     for start in (0, 1):
-        layer.sharpen(x[1 - start :: 2], y[1 - start :: 2])
-        expected[start::2] = layer.log_probabilities(x[start::2])
-    layer.sharpness.fill_(0.7)
-    assert sharpened(layer, x, y) == measure(expected, y)
-    assert layer.sharpness == 0.7
+        vote.choose(x[1 - start :: 2], y[1 - start :: 2])
+        expected[start::2] = vote.log_probabilities(x[start::2])
+    vote.weights.fill_(0.7)
+    assert sharpened(vote, x, y) == measure(expected, y)
+    assert float(vote.weights) == 0.7
 
 
 def row(
@@ -207,8 +212,8 @@ def test_other_ways_to_predict_have_a_table() -> None:
     assert table.title == "GP-Tree, other ways to predict"
     assert table.lines == [
         ["CIFAR-10, 200 epochs", OURS, "as in the tables above", "92.00", "0.600", "4.00"],
-        ["CIFAR-10, 200 epochs", OURS, "at the mean of the latents", "80.00", "0.700", "20.00"],
-        ["CIFAR-10, 200 epochs", OURS, "posteriors refitted", "70.00", "0.800", "30.00"],
+        ["CIFAR-10, 200 epochs", OURS, "the tree at the mean of its latents", "80.00", "0.700", "20.00"],
+        ["CIFAR-10, 200 epochs", OURS, "the tree, its posteriors refitted", "70.00", "0.800", "30.00"],
     ]
 
 

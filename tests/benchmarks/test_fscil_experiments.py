@@ -335,9 +335,9 @@ def test_networks_are_told_of_where_their_rows_are_shown():
     mini = EXPERIMENTS["fscil-mini-imagenet"]
     notes = " ".join(table.note for table in mini.tables(all_rows(("mini-margin",))))
     assert "72 epochs with a cosine margin" in notes
-    assert "80 epochs" not in notes + mini.differs
+    assert "100 epochs" not in notes + mini.differs
     both = " ".join(table.note for table in mini.tables(all_rows(fscil_lines.MINI)))
-    assert "80 epochs by cross-entropy. 20 pictures of each base class were held back" in both
+    assert "100 epochs by cross-entropy. 20 pictures of each base class were held back" in both
     assert fscil_lines.EMBEDDED.keys() == fscil_lines.DATA.keys()
 
 

@@ -100,7 +100,7 @@ def test_training_equals_a_plain_loop() -> None:
                 head.update()
     assert head is not None
     expected = {f"network.{name}": value for name, value in net.state_dict().items()}
-    expected |= {f"layer.{name}": value for name, value in head.state_dict().items()}
+    expected |= {f"vote.layers.0.{name}": value for name, value in head.state_dict().items()}
     for name, value in expected.items():
         torch.testing.assert_close(tensors_of(found)[name], value, rtol=1e-9, atol=1e-9, msg=name)
 
@@ -108,7 +108,7 @@ def test_training_equals_a_plain_loop() -> None:
 def a_first_layer(seed: int) -> nn.Linear:
     made = CrossEntropy().layer(6, len(LABELS), key(seed, FIRST_LAYER), torch.float64)
     linear = nn.Linear(6, len(LABELS), dtype=torch.float64)
-    linear.load_state_dict(made.state_dict(), strict=False)  # it has no sharpness
+    linear.load_state_dict(made.state_dict())
     return linear
 
 
@@ -194,7 +194,7 @@ def test_a_head_from_the_start_and_a_tree_that_is_given() -> None:
     found = small_train(network(), Arrays(X), Y, how={"cross_entropy_epochs": 0}, tree=tree)
     assert found.head is not None
     assert found.head.tree.to_nested(LABELS) == tree
-    assert found.objective_layer is None
+    assert found.vote.first is found.head
 
 
 def test_measured_on_another_source() -> None:

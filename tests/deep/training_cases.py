@@ -58,9 +58,7 @@ def small_train(backbone: torch.nn.Module, source: Source, y: np.ndarray, **othe
 
 def tensors_of(trained: Trained) -> dict[str, Tensor]:
     """All parameters and buffers."""
-    layer = trained.head if trained.head is not None else trained.objective_layer
-    assert layer is not None
-    parts = {"network": trained.network, "layer": layer}
+    parts = {"network": trained.network, "vote": trained.vote}
     return {f"{part}.{name}": value for part, module in parts.items() for name, value in module.state_dict().items()}
 
 

@@ -19,12 +19,12 @@ from gptree.deep import (
     RandomCrop,
     RandomFlip,
     TreeHead,
+    Vote,
     embed,
     read_log,
     train,
 )
 from gptree.deep import training as training_module
-from gptree.deep.sharpness import best_sharpness
 from small_sizes import small_random_features
 
 X, Y = pictures()
@@ -51,7 +51,7 @@ def test_predictions_are_those_of_training_by_hand() -> None:
     )
     assert by_hand.head is not None
     embeddings = embed(by_hand.network, source, ALL, CPU)
-    expected = by_hand.head.log_probabilities(embeddings)
+    expected = by_hand.log_probabilities(embeddings)
     assert model.classes_.tolist() == sorted(NAMES[:5].tolist())
     assert np.array_equal(model.embed(X), embeddings.numpy())
     assert np.array_equal(model.predict_log_proba(X), expected.numpy())
@@ -61,17 +61,18 @@ def test_predictions_are_those_of_training_by_hand() -> None:
     assert np.array_equal(model.rows_, by_hand.rows)
     assert [row["loss"] for row in model.log_] == [row["loss"] for row in by_hand.log]
     model.set_params(predict_at="mean")
-    assert np.array_equal(model.predict_log_proba(X), by_hand.head.log_probabilities(embeddings, "mean").numpy())
+    assert np.array_equal(model.predict_log_proba(X), by_hand.vote.log_probabilities(embeddings, "mean").numpy())
 
 
 @pytest.mark.parametrize("refit", [0, 5])
-def test_the_sharpness_is_that_of_predictions_as_they_are_made(refit: int) -> None:
+def test_the_vote_is_weighted_for_predictions_as_they_are_made(refit: int) -> None:
     model = small(predict_at="mean", refit=refit).fit(X, Y)
     held_back = np.setdiff1d(ALL, model.rows_)
     codes = np.unique(Y, return_inverse=True)[1][held_back]
-    scores = model.layer_.scores(torch.as_tensor(model.embed(X[held_back])), "mean")
-    assert float(model.layer_.sharpness) == pytest.approx(best_sharpness(scores, torch.as_tensor(codes)), rel=1e-3)
-    assert float(small(predict_at="mean", how={"calibrate": False}).fit(X, Y).layer_.sharpness) == 1.0
+    again = Vote(*model.vote_.layers)
+    again.choose(torch.as_tensor(model.embed(X[held_back])), torch.as_tensor(codes), "mean")
+    assert model.vote_.weights.tolist() == pytest.approx(again.weights.tolist(), rel=1e-6)
+    assert small(predict_at="mean", how={"calibrate": False}).fit(X, Y).vote_.weights.tolist() == [1.0]
 
 
 def test_it_learns() -> None:
@@ -93,7 +94,7 @@ def test_the_same_seed_gives_the_same_numbers_and_another_one_does_not() -> None
 
 def test_softmax_alone() -> None:
     model = small(how={"cross_entropy_epochs": 4}).fit(X, Y)
-    expected = model.layer_.log_probabilities(torch.as_tensor(model.embed(X)))
+    expected = model.vote_.log_probabilities(torch.as_tensor(model.embed(X)))
     assert np.array_equal(model.predict_log_proba(X), expected.numpy())
     with pytest.raises(AttributeError, match="no tree"):
         _ = model.tree_
@@ -104,13 +105,13 @@ def test_refit_is_coordinate_ascent_on_the_clean_rows_that_were_trained_on() -> 
     rows, y = plain.rows_, np.unique(Y, return_inverse=True)[1]
     assert len(rows) < len(X)
     embeddings, codes = torch.as_tensor(plain.embed(X[rows])), torch.as_tensor(y[rows])
-    assert isinstance(plain.layer_, TreeHead)
-    before = plain.layer_.bound(embeddings, codes).sum()
-    plain.layer_.refit(embeddings, codes, 7)
+    assert isinstance(plain.vote_.first, TreeHead)
+    before = plain.vote_.first.bound(embeddings, codes).sum()
+    plain.vote_.first.refit(embeddings, codes, 7)
     held_back = np.setdiff1d(np.arange(len(X)), rows)
-    plain.layer_.sharpen(torch.as_tensor(plain.embed(X[held_back])), torch.as_tensor(y[held_back]))
+    plain.vote_.choose(torch.as_tensor(plain.embed(X[held_back])), torch.as_tensor(y[held_back]))
     np.testing.assert_allclose(refitted.predict_log_proba(X), plain.predict_log_proba(X), atol=1e-9)
-    assert refitted.layer_.bound(embeddings, codes).sum() > before
+    assert refitted.vote_.first.bound(embeddings, codes).sum() > before
 
 
 def test_validation_data_are_measured_and_not_trained_on() -> None:
@@ -215,7 +216,7 @@ def test_a_data_set_validates_too() -> None:
 @pytest.mark.parametrize("head_rows", ["trained", "held back"])
 def test_a_head_is_fitted_to_the_clean_embeddings_of_its_rows(head_rows: str) -> None:
     model = small(head=GPTreeClassifier(random_state=3), augment=(RandomFlip(),), head_rows=head_rows).fit(X, Y)
-    assert model.layer_ is None
+    assert model.vote_ is None
     rows = np.array([i for i in range(len(X)) if (i in model.rows_) == (head_rows == "trained")])
     by_hand = GPTreeClassifier(random_state=3).fit(model.embed(X[rows]), Y[rows])
     assert np.array_equal(model.predict_log_proba(X), by_hand.predict_log_proba(model.embed(X)))

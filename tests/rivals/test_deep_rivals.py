@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.distributions import MultivariateNormal, kl_divergence
 from torch.nn.functional import normalize
 
-from gptree.deep import Arrays, Batch, Trained, Training, convnet, embed, measure, mlp, train, whole
+from gptree.deep import Arrays, Batch, Trained, Training, Vote, convnet, embed, measure, mlp, train, whole
 from gptree.deep.heads import Problem
 from gptree.maths.kernels import make_kernel
 from gptree.rivals import GPDNN, SVDKL, sv_dkl
@@ -352,13 +352,14 @@ def test_probabilities_sum_to_one_and_do_not_depend_on_other_rows(name: str) -> 
 
 
 @every_head
-def test_sharpness_is_chosen_and_keeps_the_order(name: str) -> None:
+def test_a_vote_of_one_keeps_the_order(name: str) -> None:
     head, embeddings, y = walked(name)
     wrong = torch.where(torch.arange(30) < 6, (y + 1) % 3, y)  # a fifth of the labels: less sure is better
     before = head.log_probabilities(embeddings)
-    head.sharpen(embeddings, wrong)
-    after = head.log_probabilities(embeddings)
-    assert float(head.sharpness) != 1.0
+    vote = Vote(head)
+    vote.choose(embeddings, wrong)
+    after = vote.log_probabilities(embeddings)
+    assert float(vote.weights) != 1.0
     assert measure(after, wrong)["nll"] < measure(before, wrong)["nll"]
     assert torch.equal(before.argsort(1), after.argsort(1))
 

@@ -11,6 +11,7 @@ from gptree.deep.objectives import CosineMargin, CrossEntropy, Objective, Object
 from gptree.deep.settings import Cosine, Milestones, Schedule, Training
 from gptree.deep.sources import Arrays, Batch, FromDataset, Source, require_shape, whole
 from gptree.deep.training import Trained, train
+from gptree.deep.vote import Vote
 
 __all__ = [
     "Arrays",
@@ -38,6 +39,7 @@ __all__ = [
     "Trained",
     "Training",
     "TreeHead",
+    "Vote",
     "build_backbone",
     "convnet",
     "embed",

@@ -130,7 +130,7 @@ class TreeHead(DeepHead):
         settings: SparseHead,
     ) -> None:
         dtype, device = getattr(torch, settings.dtype), points.device
-        super().__init__(dtype, device)
+        super().__init__()
         points_of_leaf = torch.bincount(point_class, minlength=tree.n_classes).cpu().numpy()[tree.order]
         require(points_of_leaf.min() > 0, "every class needs an inducing point.")
         require(int(class_counts.min()) > 0, "every class needs a training row.")

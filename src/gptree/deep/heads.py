@@ -14,7 +14,7 @@ import numpy as np
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
-from gptree.deep.sharpness import Sharpened
+from gptree.deep.vote import Layer
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,7 +30,7 @@ class Problem:
     seed: int
 
 
-class DeepHead(Sharpened):
+class DeepHead(Layer):
     """Embeddings (B, d) of a whole batch, those of all processes together, to a loss and to class log-probabilities.
 
     Its state is in its `state_dict`, in the head's own dtype; it is the same in all processes, and so is what it draws.

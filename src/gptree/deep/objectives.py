@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from gptree.deep.sharpness import Sharpened
+from gptree.deep.vote import Layer
 from gptree.values import Settings, require
 
 #: Sets the random numbers of mixing apart from those of augmentation, which have the same seed.
@@ -117,11 +117,11 @@ class CosineMargin(Objective):
         return functional.cross_entropy(logits - self.scale * self.margin * own.to(logits), y)
 
 
-class ObjectiveLayer(Sharpened):
+class ObjectiveLayer(Layer):
     """Embeddings to a loss, or to class log-probabilities, as an objective says."""
 
     def __init__(self, objective: Objective, width: int, n_classes: int, seed: int, dtype: torch.dtype) -> None:
-        super().__init__(dtype)
+        super().__init__()
         self.objective, self.n_classes = objective, n_classes
         outputs = 4 * n_classes if objective.rotations else n_classes
         random = torch.Generator().manual_seed(seed)

@@ -39,6 +39,7 @@ from gptree.deep.settings import Training
 from gptree.deep.sources import Source
 from gptree.deep.state import Best, State
 from gptree.deep.task import Task
+from gptree.deep.vote import Vote
 from gptree.maths.kernels import as_kernel, make_kernel
 from gptree.values import require
 
@@ -52,11 +53,14 @@ NO_INFORMATION = 1e-4
 
 @dataclass(frozen=True, eq=False)
 class Trained(Generic[H_co]):
-    """A trained network, and the layer on it: a head, or the objective's where no head was trained."""
+    """A trained network, and the layers on it."""
 
     network: nn.Module
     head: H_co | None
     objective_layer: ObjectiveLayer | None
+    """Where no head was trained, or where it was trained beside the head."""
+    vote: Vote
+    """What predicts: the head, or the objective's layer. Where rows were held back, both, with weights chosen there."""
     log: list[dict[str, Any]]
     """A row an epoch: epoch, stage, loss (mean over the steps; in the joint stage the head's, without what the
     objective adds), learning_rate (at the last step), seconds (of the
@@ -69,9 +73,7 @@ class Trained(Generic[H_co]):
 
     def log_probabilities(self, embeddings: Tensor) -> Tensor:
         """Class log-probabilities (T, C)."""
-        layer = self.head if self.head is not None else self.objective_layer
-        assert layer is not None
-        return layer.log_probabilities(embeddings)
+        return self.vote.log_probabilities(embeddings)
 
 
 def train(
@@ -294,15 +296,17 @@ def _result(task: Task, state: State, group: Processes) -> Trained[Any]:
     if state.best is not None:
         state.load_model(state.best.tensors)
     group.unwrap(state.network)
+    vote = Vote(state.layer)
     if task.training.calibrate and task.held_back is not None:
+        vote = vote if state.beside is None else Vote(state.layer, state.beside)
         rows = task.held_back
         found = embed(state.network, rows.source, rows.rows, group.device)
-        state.layer.sharpen(found, torch.as_tensor(rows.y, device=group.device))
-    state.layer.eval()
+        vote.choose(found, torch.as_tensor(rows.y, device=group.device))
     return Trained(
         network=state.network.eval(),
         head=state.head,
-        objective_layer=state.layer if isinstance(state.layer, ObjectiveLayer) else None,
+        objective_layer=state.layer if isinstance(state.layer, ObjectiveLayer) else state.beside,
+        vote=vote.eval(),
         log=state.log,
         best_epoch=state.epoch if state.best is None else state.best.epoch,
         rows=task.learned.rows,

@@ -31,6 +31,7 @@ from gptree.deep import (
     Trained,
     Training,
     TreeHead,
+    Vote,
     plot_curves,
     resnet18,
     train,
@@ -99,8 +100,8 @@ class DeepGPTreeClassifier(ClassifierMixin, BaseEstimator):
     verbose : show a progress bar while training.
 
     Fitted, it has `network_`, `classes_`, `tree_`, `log_` (a row an epoch, see `gptree.deep.Trained`), `best_epoch_`,
-    `rows_` (those trained on), `layer_` (what was trained on top of the network; None where `head` predicts), and
-    `head_` (the fitted `head`, or None).
+    `rows_` (those trained on), `vote_` (the layers trained on top of the network that predict, a `gptree.deep.Vote`;
+    None where `head` predicts), and `head_` (the fitted `head`, or None).
     """
 
     backbone: nn.Module
@@ -190,19 +191,17 @@ class DeepGPTreeClassifier(ClassifierMixin, BaseEstimator):
 
     def _finish(self, trained: Trained, source: Source, codes: np.ndarray) -> None:
         """What predicts, and what it still has to learn from the clean embeddings."""
-        layer = trained.objective_layer if trained.head is None else trained.head
-        assert layer is not None
-        self.layer_: TreeHead | ObjectiveLayer | None = layer if self.head is None else None
+        self.vote_: Vote | None = trained.vote if self.head is None else None
         self.head_: Any = None
-        self.device_ = next(layer.parameters()).device
+        self.device_ = trained.vote.weights.device
         held_back = np.setdiff1d(np.arange(len(codes)), self.rows_)
-        if isinstance(self.layer_, TreeHead):
+        if self.vote_ is not None:
             if self.refit:
-                self.layer_.refit(*self._clean(source, codes, self.rows_), self.refit)
-            changed = self.refit or self.predict_at != "quadrature"  # since training has chosen the sharpness
-            if changed and self.training.calibrate and len(held_back):
-                self.layer_.sharpen(*self._clean(source, codes, held_back), *self._how)
-        elif self.head is not None:
+                self.vote_.first.refit(*self._clean(source, codes, self.rows_), self.refit)
+            as_trained = not self.refit and self._how in ((), ("quadrature",))  # and so were the weights chosen
+            if not as_trained and self.training.calibrate and len(held_back):
+                self.vote_.choose(*self._clean(source, codes, held_back), *self._how)
+        else:
             rows = held_back if self.head_rows == "held back" else self.rows_
             embeddings, _ = self._clean(source, codes, rows)
             head: Any = clone(self.head)
@@ -254,10 +253,10 @@ class DeepGPTreeClassifier(ClassifierMixin, BaseEstimator):
 
     def predict_log_proba(self, X: Any) -> np.ndarray:
         """Class log-probabilities (n, C), columns as in `classes_`."""
-        embeddings, layer = self._embedded(X), self.layer_
-        if layer is None:
+        embeddings, vote = self._embedded(X), self.vote_
+        if vote is None:
             return self.head_.predict_log_proba(embeddings.cpu().numpy())
-        return layer.log_probabilities(embeddings, *self._how).cpu().numpy()
+        return vote.log_probabilities(embeddings, *self._how).cpu().numpy()
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """Class probabilities (n, C), columns as in `classes_`."""
@@ -269,8 +268,8 @@ class DeepGPTreeClassifier(ClassifierMixin, BaseEstimator):
 
     @property
     def _how(self) -> tuple[str, ...]:
-        """What `layer_` must know of how to predict."""
-        return (self.predict_at,) if isinstance(self.layer_, TreeHead) else ()
+        """What `vote_` must know of how to predict."""
+        return (self.predict_at,) if self.vote_ is not None and isinstance(self.vote_.first, TreeHead) else ()
 
     @property
     def classes_(self) -> np.ndarray:
@@ -282,9 +281,11 @@ class DeepGPTreeClassifier(ClassifierMixin, BaseEstimator):
     def tree_(self) -> ClassTree:
         """The class tree; node and class numbers refer to `classes_`."""
         check_is_fitted(self)
-        if isinstance(self.layer_, ObjectiveLayer):
+        if self.vote_ is None:
+            return self.head_.tree_
+        if isinstance(self.vote_.first, ObjectiveLayer):
             raise AttributeError("there is no tree: all epochs were cross-entropy (cross_entropy_epochs=epochs).")
-        return self.head_.tree_ if self.layer_ is None else self.layer_.tree
+        return self.vote_.first.tree
 
     @property
     def n_features_in_(self) -> int:

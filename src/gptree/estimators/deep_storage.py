@@ -23,6 +23,7 @@ from gptree.deep import (
     Backbone,
     ObjectiveLayer,
     TreeHead,
+    Vote,
     build_backbone,
 )
 from gptree.estimators.classifier import GPForestClassifier, GPTreeClassifier, load_model
@@ -88,9 +89,9 @@ def load_deep(
         estimator.rows_ = tensors["rows"].numpy()
         estimator.seed_, estimator.log_, estimator.best_epoch_ = (document[k] for k in ("seed", "log", "best_epoch"))
         estimator.inputs_ = _inputs_from_json(document["inputs"])
-        estimator.layer_ = estimator.head_ = None
+        estimator.vote_ = estimator.head_ = None
         if document["head"] is None:
-            estimator.layer_ = _layer_from_parts(document["layer"], below("layer", tensors), estimator, kernel)
+            estimator.vote_ = _vote_from_parts(document["vote"], below("vote", tensors), estimator, kernel)
         else:
             where = Path(folder) / document["head"]
             estimator.head_ = load_model(where, kernel=None if own_kernel else kernel, device=device)
@@ -120,9 +121,9 @@ def _estimator_to_parts(estimator: Any) -> tuple[dict[str, Any], dict[str, Tenso
     if isinstance(kernel, Kernel):
         kernel, own = kernel_to_parts(kernel, "kernel")
         tensors |= own
-    layer = estimator.layer_
-    if layer is not None:
-        tensors |= _named("layer", layer.state_dict())
+    vote = estimator.vote_
+    if vote is not None:
+        tensors |= _named("vote", vote.state_dict())
     tensors["rows"] = torch.as_tensor(estimator.rows_)
     document = {
         "gptree": gptree.__version__,
@@ -135,7 +136,7 @@ def _estimator_to_parts(estimator: Any) -> tuple[dict[str, Any], dict[str, Tenso
         "log": estimator.log_,
         "best_epoch": estimator.best_epoch_,
         "inputs": vars(estimator.inputs_),
-        "layer": _layer_to_json(layer),
+        "vote": None if vote is None else [_layer_to_json(layer) for layer in vote.layers],
         "head": None,
     }
     return document, tensors
@@ -220,14 +221,21 @@ def _kernel_from_parts(
     return own, kernel_from_parts(document, tensors, "kernel", given if own else None, torch.get_default_dtype())
 
 
-def _layer_to_json(layer: TreeHead | ObjectiveLayer | None) -> dict[str, Any] | None:
+def _layer_to_json(layer: Any) -> dict[str, Any]:
     """All of a layer but its tensors. Kernel and settings are its own: parameters may have changed since the fit."""
-    if layer is None:
-        return None
     if isinstance(layer, TreeHead):
         kernel, _ = kernel_to_parts(layer.kernel, "kernel")  # its numbers are among the layer's
         return {"tree": layer.tree.to_json(), "settings": _encode("sparse", layer.settings), "kernel": kernel}
     return {"tree": None, "settings": _encode("training", layer.objective)}
+
+
+def _vote_from_parts(
+    documents: list[Mapping[str, Any]], tensors: dict[str, Tensor], estimator: Any, given: Kernel | None
+) -> Vote:
+    parts = ((document, below(f"layers.{k}", tensors)) for k, document in enumerate(documents))
+    vote = Vote(*(_layer_from_parts(*part, estimator, given) for part in parts))
+    vote.weights.copy_(tensors["weights"])
+    return vote
 
 
 def _layer_from_parts(

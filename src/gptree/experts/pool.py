@@ -66,10 +66,10 @@ def pooled(weights: Tensor, logs: list[Tensor]) -> Tensor:
     return total.log_softmax(1)
 
 
-def pool_weights(logs: Tensor, labels: Tensor) -> Tensor:
+def pool_weights(logs: Tensor, labels: Tensor, ridge: float = RIDGE) -> Tensor:
     """Weights w ≥ 0 (K,) for log-probabilities (K, r, k) at rows with these labels (r,).
 
-    They minimise mean NLL + RIDGE·|w − 1/K|², the labels smoothed by 1/(2r): convex, by projected Newton steps.
+    They minimise mean NLL + ridge·|w − 1/K|², the labels smoothed by 1/(2r): convex, by projected Newton steps.
     """
     K, r, k = logs.shape
     centre = 1 / K
@@ -80,17 +80,17 @@ def pool_weights(logs: Tensor, labels: Tensor) -> Tensor:
     own = logs.gather(2, labels.expand(K, r)[:, :, None])[:, :, 0]
     target = ((1 - smooth) * own + smooth * logs.mean(2)).mean(1)
     flat = logs.reshape(K, -1)
-    curvature = 2 * RIDGE * torch.eye(K, dtype=w.dtype, device=w.device)
+    curvature = 2 * ridge * torch.eye(K, dtype=w.dtype, device=w.device)
 
     def objective(w: Tensor) -> float:
         nll = (w @ flat).view(r, k).logsumexp(1).mean() - w @ target
-        return float(nll + RIDGE * (w - centre).square().sum())
+        return float(nll + ridge * (w - centre).square().sum())
 
     value = objective(w)
     for _ in range(MAX_STEPS):
         weighted = (w @ flat).view(r, k).softmax(1) * logs  # p_c log p_kc
         means = weighted.sum(2)
-        gradient = means.mean(1) - target + 2 * RIDGE * (w - centre)
+        gradient = means.mean(1) - target + 2 * ridge * (w - centre)
         hessian = (weighted.view(K, -1) @ flat.T - means @ means.T) / r + curvature
         free = (w > 0) | (gradient < 0)
         step = torch.zeros_like(w)
