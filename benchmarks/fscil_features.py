@@ -89,11 +89,24 @@ def run(trial: Trial, folder: str) -> Mapping[str, Any]:
     return run_method(trial, make_stream(trial.data, folder, trial.seed))
 
 
-def run_method(trial: Trial, stream: SessionStream) -> Mapping[str, Any]:
+class Informed:
+    """A method with more to tell its `fit` than examples."""
+
+    def __init__(self, method: Any, told: Mapping[str, Any]) -> None:
+        self.method, self.told = method, told
+
+    def fit(self, X: Any, y: Any) -> Any:
+        return self.method.fit(X, y, **self.told)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.method, name)
+
+
+def run_method(trial: Trial, stream: SessionStream, told: Mapping[str, Any] | None = None) -> Mapping[str, Any]:
     """Teach the trial's method the stream; of its settings, `representatives` and `kernel` are the method's."""
     torch.set_num_threads(1)
     chosen = {name: value for name, value in trial.settings.items() if name in ("representatives", "kernel")}
-    method = make_method(trial.method, trial.seed, **chosen)
+    method: Any = Informed(make_method(trial.method, trial.seed, **chosen), told or {})
     result = run_stream(method, stream, seed=trial.seed, method=trial.method)
     sessions = [{key: value for key, value in row.items() if key not in NAMES} for row in result.rows]
     return {"sessions": sessions, "reliability": result.details["reliability"]}

@@ -62,14 +62,19 @@ def called(trial: Trial, lines: tuple[Line, ...]) -> str:
 
 
 def run(trial: Trial, folder: Path) -> Mapping[str, Any]:
-    stream = make_stream(trial.data, Path(folder), trial.settings.get("base_rows", "all"))
-    return fscil_features.run_method(trial, stream)
+    stream, unseen = make_stream(trial.data, Path(folder))
+    base_rows = trial.settings.get("base_rows", "all")
+    if base_rows == "held back":
+        base, *later = stream.sessions
+        base = replace(base, X=base.X[unseen], y=base.y[unseen])
+        stream = SessionStream(stream.name, (base, *later))
+    return fscil_features.run_method(trial, stream, {"unseen": unseen} if base_rows == "told" else {})
 
 
-def make_stream(data: str, folder: Path, base_rows: str = "all") -> SessionStream:
-    """The sessions of a data set; all seeds have the same."""
+def make_stream(data: str, folder: Path) -> tuple[SessionStream, np.ndarray | None]:
+    """The sessions of a data set, all seeds have the same; and which rows of the base its network has not seen."""
     if data == FROZEN:
-        return fscil_features.make_stream("cub200", str(folder), seed=0)
+        return fscil_features.make_stream("cub200", str(folder), seed=0), None
     found = read(data, folder / "networks")
     numbers = np.arange(len(found.y))[:, None]  # of the rows: streams are made of these first
     if data != CIFAR:
@@ -80,12 +85,9 @@ def make_stream(data: str, folder: Path, base_rows: str = "all") -> SessionStrea
         parts = (array[some] for some in (~test, test) for array in (numbers, found.y))
         # classes arrive in the order of their numbers, as in the public lists
         stream = stream_from_arrays(*parts, **CIFAR_SESSIONS, order=np.unique(found.y), name=data)
-    base, *later = stream.sessions
-    if base_rows == "held back":
-        kept = found.split[base.X[:, 0]] == HELD_BACK
-        base = replace(base, X=base.X[kept], y=base.y[kept])
-    sessions = (replace(s, X=found.x[s.X[:, 0]], X_test=found.x[s.X_test[:, 0]]) for s in (base, *later))
-    return SessionStream(data, tuple(sessions))
+    unseen = found.split[stream.sessions[0].X[:, 0]] == HELD_BACK
+    sessions = (replace(s, X=found.x[s.X[:, 0]], X_test=found.x[s.X_test[:, 0]]) for s in stream.sessions)
+    return SessionStream(data, tuple(sessions)), unseen
 
 
 def experiment(

@@ -38,7 +38,8 @@ EMBEDDED = {
 class Line:
     """What one line shows: a method, and its settings where they are not the usual ones.
 
-    base_rows : of the base session, "all", or those "held back" from the network's training.
+    base_rows : of the base session, "all", or those "held back" from the network's training; "told" is all, and the
+        method is told which were held back.
     """
 
     name: str
@@ -85,6 +86,7 @@ METHODS = (
     PAPER,
     FOREST,
     Line("gptree forest, rows held back", "forest, shared root", base_rows="held back"),
+    Line("gptree forest, told of them", "forest, shared root", base_rows="told"),
     Line("gptree tree", "tree, shared root"),
     *RIVALS,
 )

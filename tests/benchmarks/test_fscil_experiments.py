@@ -25,6 +25,7 @@ from benchmarks.fscil_networks import (
 from benchmarks.pictures import Pictures
 from benchmarks.rows import Row, Rows, Trial, run_trials
 from benchmarks.tables import Summary
+from gptree import GPForestClassifier
 from gptree.deep import CrossEntropy
 
 EXPERIMENTS = {experiment.name: experiment for experiment in fscil.EXPERIMENTS}
@@ -133,27 +134,32 @@ def test_embeddings_come_back(tmp_path):
 def test_streams_of_embeddings(folder, monkeypatch):
     monkeypatch.setattr(fscil, "CIFAR_SESSIONS", {"base": BASE, "way": WAY, "shot": 5, "seed": 0})
     for data, base_rows in (("mini-margin", 40), ("cifar-plain", 40)):
-        stream = fscil.make_stream(data, folder)
+        stream, unseen = fscil.make_stream(data, folder)
+        assert unseen is not None
+        assert not unseen.any()  # their networks have seen all
         assert [session.labels.tolist() for session in stream.sessions] == [[0, 1, 2, 3, 4], [5, 6], [7, 8]]
         assert [len(session.y) for session in stream.sessions] == [base_rows, 10, 10]
         assert [len(session.y_test) for session in stream.sessions] == [20, 8, 8]
 
 
-def test_rows_held_back_from_the_network(folder):
-    """Only the base session is made of them, and only where the network held rows back."""
-    usual, few = (fscil.make_stream("mini-rotations", folder, rows).sessions for rows in ("all", "held back"))
+@pytest.mark.parametrize("base_rows", ["held back", "told"])
+def test_rows_held_back_from_the_network(folder, base_rows, monkeypatch):
+    """The base session is made of them, or the method is told of them; only where the network held rows back."""
+    (usual, unseen), given = fscil.make_stream("mini-rotations", folder), []
     found = read("mini-rotations", folder / "networks")
-    of_base = (found.split == HELD_BACK) & (found.y < BASE)
-    assert sorted(map(tuple, few[0].X)) == sorted(map(tuple, found.x[of_base]))
-    assert np.array_equal(np.bincount(few[0].y), [3] * BASE)
-    for one, other in zip(usual, few, strict=True):
-        assert np.array_equal(one.X_test, other.X_test)
-    for one, other in zip(usual[1:], few[1:], strict=True):
-        assert np.array_equal(one.X, other.X)
-    line = next(line for line in METHODS if line.base_rows == "held back")
+    of_base = found.x[(found.split == HELD_BACK) & (found.y < BASE)]
+    assert sorted(map(tuple, usual.sessions[0].X[unseen])) == sorted(map(tuple, of_base))
+    line = next(line for line in METHODS if line.base_rows == base_rows)
     assert line.fits("mini-rotations")
     assert not any(line.fits(data) for data in (FROZEN, "mini-margin", "cifar-plain"))
+
+    real = GPForestClassifier.fit
+    monkeypatch.setattr(GPForestClassifier, "fit", lambda *a, **told: given.append((a, told)) or real(*a, **told))
     assert len(fscil.run(line.trial("mini-rotations", 0), folder)["sessions"]) == SESSIONS + 1
+    (((_, X, y), told),) = given
+    assert np.array_equal(X, usual.sessions[0].X[unseen] if base_rows == "held back" else usual.sessions[0].X)
+    assert len(y) == len(X)
+    assert base_rows == "held back" or np.array_equal(told["unseen"], unseen)
 
 
 @pytest.mark.parametrize("data", ["cub", "mini-margin", "cifar-plain"])
@@ -165,7 +171,7 @@ def test_missing_embeddings_say_what_makes_them(tmp_path, data):
 
 def test_what_is_measured_for_one_experiment_serves_another(folder, tmp_path, monkeypatch):
     monkeypatch.setattr("benchmarks.experiments.fscil.RESULTS", tmp_path)
-    line = METHODS[3]
+    line = METHODS[4]
     rows = Rows(EXPERIMENTS["fscil-cub"].results)
     run_trials([line.trial(FROZEN, 0)], lambda trial: fscil.run(trial, folder), rows)
     (row,) = EXPERIMENTS["fscil-forgetting"].rows()
@@ -218,7 +224,7 @@ def test_a_network_is_trained_and_embeds_as_held_back_pictures_choose(tmp_path, 
 
 def test_forgetting_against_the_papers_formula(folder):
     """g_j^k = max over l < k of a_j^l, less a_j^k; its mean over j < k. Before it arrives, a class has accuracy 0."""
-    sessions = fscil.run(METHODS[3].trial(FROZEN, 0), folder)["sessions"]
+    sessions = fscil.run(METHODS[4].trial(FROZEN, 0), folder)["sessions"]
     assert sessions[0]["forgetting"] is None
     for k in range(1, len(sessions)):
         total = 0.0

@@ -213,15 +213,17 @@ def test_a_data_set_validates_too() -> None:
 # ----------------------------------------------------------------------------------------------- another head, growing
 
 
-@pytest.mark.parametrize("head_rows", ["trained", "held back"])
+@pytest.mark.parametrize("head_rows", ["trained", "held back", "all"])
 def test_a_head_is_fitted_to_the_clean_embeddings_of_its_rows(head_rows: str) -> None:
     model = small(head=GPTreeClassifier(random_state=3), augment=(RandomFlip(),), head_rows=head_rows).fit(X, Y)
     assert model.vote_ is None
-    rows = np.array([i for i in range(len(X)) if (i in model.rows_) == (head_rows == "trained")])
-    by_hand = GPTreeClassifier(random_state=3).fit(model.embed(X[rows]), Y[rows])
+    rows = np.array([i for i in range(len(X)) if head_rows == "all" or (i in model.rows_) == (head_rows == "trained")])
+    unseen = ~np.isin(ALL, model.rows_) if head_rows == "all" else None
+    by_hand = GPTreeClassifier(random_state=3).fit(model.embed(X[rows]), Y[rows], unseen)
     assert np.array_equal(model.predict_log_proba(X), by_hand.predict_log_proba(model.embed(X)))
     assert model.tree_ == by_hand.tree_
     assert not hasattr(model.head, "classes_")  # the parameter stays as it was
+    rows = rows if unseen is None else np.flatnonzero(unseen)  # nodes are fitted to these
     nearest = model.explain(X[rows[:1]])[0].neighbours[0]
     assert nearest.row == rows[0]  # of X
     assert nearest.similarity == pytest.approx(1.0)

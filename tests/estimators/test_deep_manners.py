@@ -15,6 +15,7 @@ import torch
 from deep_cases import network, pictures, small, vector_network
 from sklearn.base import clone, is_classifier
 from sklearn.exceptions import NotFittedError
+from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -149,6 +150,8 @@ def test_bad_parameters() -> None:
     bad_fit("give a head", head_rows="held back")
     none = Training(validation=None)
     bad_fit("held back: set Training", head=GPTreeClassifier(), head_rows="held back", training=none)
+    bad_fit("held back: set Training", head=GPTreeClassifier(), head_rows="all", training=none)
+    bad_fit("a fit without unseen", head=LogisticRegression(), head_rows="all")
     bad_fit("number of sweeps", refit=True)
     bad_fit("number of sweeps", refit=-1)
     bad_fit("head must be", TypeError, head="forest")

@@ -8,7 +8,7 @@ from expert_twins import blobs, density_scores, golden_section
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gptree.experts import LDA, Examples, KernelDensity, KernelRidge, Pool
+from gptree.experts import LDA, Examples, KernelDensity, KernelRidge, Pool, PriorScores
 from gptree.experts.pool import RIDGE, pool_weights
 from gptree.experts.tempering import Jury, best_temperature, temperature_centre
 
@@ -65,6 +65,39 @@ def test_the_setting_with_the_lowest_left_out_loss_is_taken():
     best = min(losses, key=lambda sharpness: losses[sharpness][1])
     assert fit.expert.sharpness == best
     assert fit.expert.temperature == pytest.approx(losses[best][0], rel=1e-3)
+
+
+def test_settings_are_chosen_on_the_judges_alone():
+    """The left-out loss is that of all examples by definition; half of them judge."""
+    X, y = blobs([6, 5, 7, 4, 6, 5], 5, noise=1.0)
+    judges = torch.arange(len(y)) % 2 == 0
+    examples = Examples.of(X, y, judges=judges)
+    fit = KernelDensity().fit(examples)
+
+    def loss(sharpness):
+        scores = density_scores(examples, sharpness)[judges]
+        return golden_section(scores, y[judges], temperature_centre(scores, 2.0))
+
+    losses = {sharpness: loss(sharpness) for sharpness in KernelDensity().sharpnesses}
+    best = min(losses, key=lambda sharpness: losses[sharpness][1])
+    assert fit.expert.sharpness == best
+    assert fit.expert.temperature == pytest.approx(losses[best][0], rel=1e-3)
+    assert fit.left_out.shape == (len(y), 6)  # of all examples
+
+
+@pytest.mark.parametrize("kind", ["lda", "ridge", "scores", "pool"])
+def test_labels_that_do_not_judge_teach_no_temperature(kind):
+    """Of examples that are known by heart, and judges with one wrong label in three: the latter decide how sure."""
+    X, y = blobs([24] * 5, 5, noise=0.05)
+    centres = torch.stack([X[y == c].mean(0) for c in range(5)])
+    scores = PriorScores(lambda features: features @ centres.T)
+    expert = {"lda": LDA(), "ridge": KernelRidge(choose_on=20), "scores": scores, "pool": Pool()}[kind]
+    judges = torch.arange(len(y)) % 2 == 0
+    wrong = torch.where(judges & (torch.arange(len(y)) % 3 == 0), (y + 1) % 5, y)
+    told, not_told = (expert.fit(Examples.of(X, wrong, judges=each)) for each in (judges, None))
+    sure = [float(fit.expert.log_probabilities(X).max(1).values.exp().mean()) for fit in (told, not_told)]
+    assert sure[0] < sure[1] - 0.05
+    assert sure[0] == pytest.approx(float((wrong == y)[judges].double().mean()), abs=0.1)
 
 
 def test_kernel_ridge_chooses_its_penalty_on_a_part():

@@ -103,6 +103,30 @@ def test_what_an_episode_holds(counts, share: float, shots: int, representatives
     assert set(labels.tolist()) == set(range(found.n_base))
 
 
+@pytest.mark.parametrize("share", [0.2, 0.5])
+def test_newcomers_queries_and_exemplars_are_unseen(share: float) -> None:
+    """Of 40 rows of a class 10 are unseen: five stay for exemplars, or are shots; five are queries."""
+    X, y = blobs([40] * 6)
+    unseen = np.zeros(len(y), dtype=bool)
+    for c in range(6):
+        unseen[np.flatnonzero(y.numpy() == c)[:10]] = True
+    found = make_episode(X, y, names(6), share, Growth(2), [0, 0], unseen)
+    assert found is not None
+    fresh = {tuple(x.tolist()) for x in X[unseen]}
+
+    def unseen_in(features: Tensor) -> list[bool]:
+        return [tuple(x.tolist()) in fresh for x in features]
+
+    assert all(unseen_in(found.shots))
+    assert all(unseen_in(found.queries))
+    assert all(unseen_in(found.base.X[found.exemplars.rows]))
+    assert torch.bincount(found.labels).tolist() == [5] * 6
+    assert torch.bincount(found.base.y).tolist() == [35] * found.n_base  # all that are seen, and five more
+    everyone = make_episode(X, y, names(6), share, Growth(2), [0, 0], np.ones(len(y), dtype=bool))
+    assert everyone is not None
+    assert torch.equal(everyone.queries, episode(X, y, share, Growth(2)).queries)
+
+
 def test_an_episode_depends_on_its_seed() -> None:
     X, y = blobs([6] * 8)
     first, again, other = (episode(X, y, seed=seed) for seed in (0, 0, 1))

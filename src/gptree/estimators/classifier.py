@@ -106,22 +106,29 @@ class _TreeClassifier(Growing, OpenSet, Explaining, ClassifierMixin, BaseEstimat
 
     # ------------------------------------------------------------------------------------------------ fitting
 
-    def fit(self, X: Any, y: Any) -> Self:
-        """Fit to features X (n, d) and labels y (n,). A failed fit leaves the estimator as it was."""
+    def fit(self, X: Any, y: Any, unseen: Any = None) -> Self:
+        """Fit to features X (n, d) and labels y (n,). A failed fit leaves the estimator as it was.
+
+        unseen : (n,) booleans; None is all
+            Rows that whatever made the features was not trained on, two of every class or more. A network knows the
+            rows it was trained on by heart, so that whoever learns from their features is too sure of others. Experts
+            learn from all rows; how sure they are, the nodes, and what is kept come from unseen rows alone.
+        """
         before = dict(self.__dict__)
         try:
-            self._fit(X, y)
+            self._fit(X, y, unseen)
         except BaseException:
             self.__dict__ = before
             raise
         return self
 
-    def _fit(self, X: Any, y: Any) -> None:
+    def _fit(self, X: Any, y: Any, unseen: Any) -> None:
         X, y = validate_data(self, to_numpy(X), to_numpy(y), dtype=[np.float64, np.float32])
         with warnings.catch_warnings():  # one or two examples a class are what this library is for
             warnings.filterwarnings("ignore", "The number of unique classes is greater than 50%")
             check_classification_targets(y)
         self.classes_, self.y_ = np.unique(y, return_inverse=True)
+        fresh = None if unseen is None else self._checked_unseen(unseen)
         self.seed_ = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
         # everything that can be wrong with the parameters shows before any work is done
         if self.predict_at not in ("mean", "quadrature"):
@@ -144,9 +151,13 @@ class _TreeClassifier(Growing, OpenSet, Explaining, ClassifierMixin, BaseEstimat
         shared = {"memory_budget": memory_budget, "n_jobs": self.n_jobs, "seed": self.seed_}
         with _progress(self.verbose, sum(tree.n_nodes for tree in trees)) as advance:
             if self.growth is not None:
-                self._fit_base(features, trees, kernel, inference, progress=advance, **shared)
+                self._fit_base(features, trees, kernel, inference, unseen=fresh, progress=advance, **shared)
             else:
-                self.experts_, self.left_out_, weights = self._fit_experts(expert, features, X)
+                self.experts_, self.left_out_, weights = self._fit_experts(expert, features, X, fresh)
+                if fresh is not None:
+                    own = torch.as_tensor(fresh, device=features.device)
+                    features, self.y_, self.origins_ = features[own], self.y_[fresh], self.origins_[fresh]
+                    self.left_out_ = None if self.left_out_ is None else self.left_out_[own]
                 inducing = None
                 if isinstance(inference, SparseVariational):
                     large_nodes, inducing = self._inducing(inference, features)
@@ -182,8 +193,20 @@ class _TreeClassifier(Growing, OpenSet, Explaining, ClassifierMixin, BaseEstimat
     def _tree_count(self) -> int:
         return 1
 
+    def _checked_unseen(self, unseen: Any) -> np.ndarray:
+        fresh = to_numpy(unseen)
+        if fresh.shape != self.y_.shape or fresh.dtype != bool:
+            raise ValueError(f"unseen must hold {len(self.y_)} booleans, one per row of X, got {unseen!r}.")
+        counts = np.bincount(self.y_[fresh], minlength=len(self.classes_))
+        if counts.min() < 2:
+            raise ValueError(
+                f"class {self.classes_[counts.argmin()]!r} has {counts.min()} unseen rows, and every class needs two: "
+                "hold more rows back from what makes the features, or leave unseen=None."
+            )
+        return fresh
+
     def _fit_experts(
-        self, expert: Expert | None, features: Tensor, raw: np.ndarray
+        self, expert: Expert | None, features: Tensor, raw: np.ndarray, unseen: np.ndarray | None
     ) -> tuple[FittedExpert | None, Tensor | None, Tensor | None]:
         """The fitted source of prior means, its left-out log-probabilities at the training points, and weights.
 
@@ -193,7 +216,8 @@ class _TreeClassifier(Growing, OpenSet, Explaining, ClassifierMixin, BaseEstimat
         if expert is None or len(self.classes_) == 1:
             return None, None, None
         codes = torch.as_tensor(self.y_, device=features.device)
-        fit = expert.fit(Examples.of(self._on_sphere(features), codes, len(self.classes_), raw=raw))
+        judges = None if unseen is None else torch.as_tensor(unseen, device=features.device)
+        fit = expert.fit(Examples.of(self._on_sphere(features), codes, len(self.classes_), raw=raw, judges=judges))
         weights = None if bool(fit.usable.any()) else torch.full_like(features[:, 0], ONE_SHOT_WEIGHT)
         return fit.expert, fit.left_out, weights
 

@@ -47,6 +47,7 @@ from gptree.tree import ClassTree
 from gptree.values import require
 
 Experiment = Literal["cifar", "cub", "mini-imagenet"]
+HeadRows = Literal["trained", "held back", "all"]
 
 
 def _of_head(name: str) -> Callable[..., Any]:
@@ -89,10 +90,11 @@ class DeepGPTreeClassifier(ClassifierMixin, BaseEstimator):
         None predicts with the variational head. An estimator, such as `GPForestClassifier(growth=Growth())`, is fitted
         to the clean embeddings of `head_rows`, and predicts instead. Then classes may arrive later: `add_classes` and
         the other operations are those of this estimator. If it has no random_state of its own it gets one from here.
-    head_rows : "trained" or "held back"
+    head_rows : "trained", "held back" or "all"
         Whose embeddings `head` is fitted to. The network knows the rows it was trained on by heart, so that a head
         fitted to them is too sure of others; the rows that `Training(validation=…)` held back are few, but like those
-        to come.
+        to come. "all" tells the head which were held back (its `fit` must take `unseen`, as that of GPForestClassifier
+        and GPTreeClassifier does).
     random_state : int, RandomState or None; training in a folder, or in several processes, needs an int.
     device : "auto", "cpu" or "cuda".
     folder : for checkpoints, log and curves. An interrupted `fit` goes on from there, and one that is done is not
@@ -114,7 +116,7 @@ class DeepGPTreeClassifier(ClassifierMixin, BaseEstimator):
     predict_at: PredictAt = "quadrature"
     refit: int = 0
     head: Any = None
-    head_rows: Literal["trained", "held back"] = "trained"
+    head_rows: HeadRows = "trained"
     random_state: Any = None
     device: str = "auto"
     folder: str | Path | None = None
@@ -167,7 +169,8 @@ class DeepGPTreeClassifier(ClassifierMixin, BaseEstimator):
             training = replace(training, validation=None)
         require(
             self.head_rows == "trained" or training.validation is not None,
-            'head_rows="held back" needs rows held back: set Training(validation=…), and give no validation to fit.',
+            f'head_rows="{self.head_rows}" needs rows held back: set Training(validation=…), and give no validation to '
+            "fit.",
         )
         self.seed_ = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
         trained = train(
@@ -202,12 +205,14 @@ class DeepGPTreeClassifier(ClassifierMixin, BaseEstimator):
             if not as_trained and self.training.calibrate and len(held_back):
                 self.vote_.choose(*self._clean(source, codes, held_back), *self._how)
         else:
-            rows = held_back if self.head_rows == "held back" else self.rows_
+            everyone = np.arange(len(codes))
+            rows = {"trained": self.rows_, "held back": held_back, "all": everyone}[self.head_rows]
+            unseen = {"unseen": np.isin(everyone, held_back)} if self.head_rows == "all" else {}
             embeddings, _ = self._clean(source, codes, rows)
             head: Any = clone(self.head)
             if head.get_params(deep=False).get("random_state", 0) is None:
                 head.set_params(random_state=self.seed_)  # one seed decides everything
-            self.head_ = head.fit(embeddings.cpu().numpy(), self.labels_[codes[rows]])
+            self.head_ = head.fit(embeddings.cpu().numpy(), self.labels_[codes[rows]], **unseen)
             if isinstance(self.head_, GPTreeClassifier | GPForestClassifier):  # explanations name rows of X
                 self.head_.origins_[:, 1] = rows[self.head_.origins_[:, 1]]
 
@@ -221,13 +226,18 @@ class DeepGPTreeClassifier(ClassifierMixin, BaseEstimator):
         for name, kind in (("backbone", nn.Module), ("training", Training), ("sparse", SparseHead)):
             if not isinstance(getattr(self, name), kind):
                 raise TypeError(f"{name} must be a {kind.__name__}, not {getattr(self, name)!r}.")
-        for name, known in (("predict_at", get_args(PredictAt)), ("head_rows", ("trained", "held back"))):
+        for name, known in (("predict_at", get_args(PredictAt)), ("head_rows", get_args(HeadRows))):
             require(getattr(self, name) in known, f"{name} must be one of {known}, not {getattr(self, name)!r}.")
         whole = isinstance(self.refit, int | np.integer) and self.refit is not True and self.refit >= 0
         require(whole, f"refit is a number of sweeps, 0 for none, not {self.refit!r}.")
         able = all(hasattr(self.head, name) for name in ("fit", "predict_log_proba"))
         if self.head is not None and (isinstance(self.head, type) or not able):
             raise TypeError(f"head must be None or a classifier with predict_log_proba, not {self.head!r}.")
+        require(
+            self.head_rows != "all" or self.head is None or "unseen" in inspect.signature(self.head.fit).parameters,
+            f'head_rows="all" tells the head which rows the network has not seen, and {self.head!r} has a fit without '
+            'unseen: set head_rows="held back" or "trained".',
+        )
         trained = self.head is None and self.training.trains_head
         require(
             trained or not self.refit,
@@ -236,7 +246,8 @@ class DeepGPTreeClassifier(ClassifierMixin, BaseEstimator):
         )
         require(
             self.head is not None or self.head_rows == "trained",
-            'head_rows="held back" is about an estimator on the trained embedding: give a head, or leave head_rows.',
+            f'head_rows="{self.head_rows}" is about an estimator on the trained embedding: give a head, or leave '
+            "head_rows.",
         )
         shared = self.folder is not None or int(os.environ.get("WORLD_SIZE", "1")) > 1
         require(

@@ -43,16 +43,24 @@ class Examples:
     counts: Tensor  # (C,) examples of each class, in the dtype of X
     fold_counts: Tensor  # (K, C) of them in each fold
     raw: Any = None
+    judges: Tensor | None = None
 
     @classmethod
     def of(
-        cls, X: Tensor, y: Tensor, n_classes: int | None = None, folds: Tensor | None = None, raw: Any = None
+        cls,
+        X: Tensor,
+        y: Tensor,
+        n_classes: int | None = None,
+        folds: Tensor | None = None,
+        raw: Any = None,
+        judges: Tensor | None = None,
     ) -> Examples:
         """Features X (n, d) and labels y (n,) in 0..n_classes-1, every class with at least one example.
 
         `folds` (n,) default to `shot_folds`. A class of two or more examples must not lie in one fold; the
         only example of a class is always left out alone. `raw` is whatever the features were computed
-        from, for experts that look at it rather than at X (`PriorScores`).
+        from, for experts that look at it rather than at X (`PriorScores`). `judges` (n,) are booleans: choices are made
+        on left-out predictions of these examples alone, where the others are better known than anything to come.
         """
         check_features(X)
         if not isinstance(y, Tensor) or y.is_floating_point() or y.dtype == torch.bool or y.shape != (len(X),):
@@ -70,7 +78,7 @@ class Examples:
         n_folds = int(folds.max()) + 1
         cells = torch.bincount((folds * n_classes + y)[together], minlength=n_folds * n_classes)
         fold_counts = cells.view(n_folds, n_classes).to(X.dtype)
-        return cls(X, y, n_classes, folds, counts.to(X.dtype), fold_counts, raw)
+        return cls(X, y, n_classes, folds, counts.to(X.dtype), fold_counts, raw, judges)
 
     def __len__(self) -> int:
         return len(self.X)
@@ -79,6 +87,11 @@ class Examples:
     def usable(self) -> Tensor:
         """(n,) whether anything of an example's class is left without it."""
         return self.counts[self.y] > 1
+
+    @property
+    def judged(self) -> Tensor:
+        """(n,) which examples settings are chosen on."""
+        return self.usable if self.judges is None else self.usable & self.judges
 
     def class_sums(self, values: Tensor, rows: Tensor | None = None) -> Tensor:
         """Sums (C, k) of `values` (n, k) over the examples of each class; of `values` (r, k) over those of `rows`."""

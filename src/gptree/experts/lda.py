@@ -174,7 +174,7 @@ class _Scorer:
         a = (1 - ex.X.new_tensor(self.grid)) / moments.freedom * n / (n - 1).clamp(min=1)
         self.downdate = a / (1 - a * (self.r.square() @ self.A.T))
         self.own = gaps.square() @ self.A.T + self.downdate * ((gaps * self.r) @ self.A.T).square()
-        D = (left / (left + 1) * self.own.T)[:, ex.usable].mean(1)
+        D = (left / (left + 1) * self.own.T)[:, ex.judged].mean(1)
         D = D.nan_to_num(nan=float(len(moments.centre)))  # no class has two examples: its expectation
         self.count_penalties = (count_weight * D).tolist()
 

@@ -78,9 +78,10 @@ def _check_penalties(penalties: tuple[float, ...]) -> None:
 
 
 def _few_classes(examples: Examples, size: int) -> Examples:
-    """At most `size` examples, balanced, of no more classes than can have five of them each; renumbered."""
+    """At most `size` examples to choose on, balanced, of no more classes than can have five each; renumbered."""
     step = -(-examples.n_classes // max(size // 5, 2))
     order = examples.in_shot_order()
+    order = order if examples.judges is None else order[examples.judges[order]]
     rows = order[examples.y[order] % step == 0][:size]
     return Examples.of(examples.X[rows], examples.y[rows].unique(return_inverse=True)[1])
 

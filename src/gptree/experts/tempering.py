@@ -55,8 +55,8 @@ class Jury:
     @classmethod
     def of(cls, examples: Examples) -> Jury:
         classes = (examples.counts > 1).nonzero()[:, 0]
-        usable = examples.usable.nonzero()[:, 0]
-        rows = some(usable, examples.n_classes) if len(classes) > 1 else usable[:0]
+        judged = examples.judged.nonzero()[:, 0]
+        rows = some(judged, examples.n_classes) if len(classes) > 1 else judged[:0]
         return cls(rows, classes, torch.searchsorted(classes, examples.y[rows]))
 
     def see(self, scores: Tensor) -> Tensor:

@@ -49,6 +49,7 @@ def fit_base(
     with_experts: bool,
     predict_at: PredictAt,
     on_sphere: Callable[[Tensor], Tensor],
+    unseen: np.ndarray | None,
     memory_budget: int,
     n_jobs: int | None,
     seed: int,
@@ -58,15 +59,23 @@ def fit_base(
 
     Nodes see all examples, through the exemplars of their classes as inducing points. Gibbs sampling has no such form:
     the base is then fitted by coordinate ascent, as in the paper, and sampling is for the classes that arrive later.
+    Where some examples are `unseen` (n,), the others are for the experts alone.
     """
     hashes = label_hashes(labels)
     sphere = on_sphere(X)
-    exemplars = select_exemplars(sphere.cpu().numpy(), y, growth.representatives, growth.selection, hashes, seed)
     codes = torch.as_tensor(y, device=X.device)
+    own = np.arange(len(y)) if unseen is None else np.flatnonzero(unseen)
+    at = torch.as_tensor(own, device=X.device)
+    chosen = sphere[at].cpu().numpy(), y[own]
+    exemplars = select_exemplars(*chosen, growth.representatives, growth.selection, hashes, seed)
     expert, left_out, newcomers = None, None, None
     if with_experts:
-        expert, left_out = _base_experts(sphere, codes, len(labels), exemplars)
-        newcomers = learn_newcomers(sphere, codes, exemplars, hashes, growth, seed, expert)
+        kept = exemplars._replace(rows=own[exemplars.rows])
+        judges = None if unseen is None else torch.as_tensor(unseen, device=X.device)
+        expert, left_out = _base_experts(sphere, codes, len(labels), kept, judges)
+        left_out = left_out[at]
+        newcomers = learn_newcomers(sphere, codes, kept, hashes, growth, seed, expert, unseen)
+    X, y, codes = X[at], y[own], codes[at]
     data = TrainingData(X, y, labels, left_out, exemplars=exemplars.rows)
     model = fit_forest(
         trees,
@@ -93,7 +102,7 @@ def fit_base(
         newcomers=newcomers,
         novelty=Novelty(novelty, codes, rows),
     )
-    return base, exemplars.rows
+    return base, own[exemplars.rows]
 
 
 def with_novelty(base: Base, predict_at: PredictAt) -> Base:
@@ -140,13 +149,15 @@ def with_newcomers(base: Base, growth: Growth, seed: int, on_sphere: Callable[[T
     return replace(base, newcomers=newcomers)
 
 
-def _base_experts(X: Tensor, y: Tensor, n_classes: int, exemplars: Exemplars) -> tuple[FittedExpert, Tensor]:
+def _base_experts(
+    X: Tensor, y: Tensor, n_classes: int, exemplars: Exemplars, judges: Tensor | None
+) -> tuple[FittedExpert, Tensor]:
     """Experts for many examples a class, and left-out log-probabilities by single examples."""
     if n_classes == 1:
         return FittedSingle(), X.new_zeros(len(X), 1)
     rows, weights = (torch.as_tensor(values, device=X.device) for values in exemplars)
     pool = Pool((BASE_LDA, replace(RANDOM_LDA, expert=BASE_LDA), BASE_RIDGE, ExemplarDensity(rows, weights)))
-    fit = pool.fit(Examples.of(X, y, n_classes, folds=torch.full_like(y, ALONE)))
+    fit = pool.fit(Examples.of(X, y, n_classes, folds=torch.full_like(y, ALONE), judges=judges))
     assert isinstance(fit.expert, FittedPool)
     # random features are the widest of all that is kept and computed, and rough by nature: single precision will do
     experts = (e.single() if isinstance(e, FittedRandomFeatures) else e for e in fit.expert.experts)

@@ -79,10 +79,12 @@ def learn_newcomers(
     growth: Growth,
     seed: int,
     base: FittedExpert,
+    unseen: np.ndarray | None = None,
 ) -> Newcomers:
     """Rehearse on base examples X (n, d) of unit length with class numbers y (n,).
 
-    What the experts of the base classes have in common with those for newcomers is taken from `base`, once for both.
+    Where some are `unseen` (n,), newcomers and queries are made of these, for classes to come are unseen too. What the
+    experts of the base classes have in common with those for newcomers is taken from `base`, once for both.
     """
     examples = Examples.of(X, y, len(hashes))
     rows = torch.as_tensor(exemplars.rows, device=X.device)
@@ -90,7 +92,7 @@ def learn_newcomers(
     lda, random_lda = _discriminants(examples, base)
     density = exemplar_density(X[rows], y[rows], weights, len(hashes))
 
-    episodes = [make_episode(X, y, hashes, share, growth, [seed, k]) for k, share in enumerate(NOVEL_SHARES)]
+    episodes = [make_episode(X, y, hashes, share, growth, [seed, k], unseen) for k, share in enumerate(NOVEL_SHARES)]
     episodes = [episode for episode in episodes if episode is not None]
     choices = [
         _choose_lda(episodes, lda, lambda x: x),
@@ -125,7 +127,13 @@ def _discriminants(examples: Examples, base: FittedExpert) -> tuple[FittedLDA, F
 
 
 def make_episode(
-    X: Tensor, y: Tensor, hashes: np.ndarray, share: float, growth: Growth, seed: list[int]
+    X: Tensor,
+    y: Tensor,
+    hashes: np.ndarray,
+    share: float,
+    growth: Growth,
+    seed: list[int],
+    unseen: np.ndarray | None = None,
 ) -> Episode | None:
     """One episode, or None if there is only one class."""
     C = len(hashes)
@@ -137,14 +145,17 @@ def make_episode(
     order = np.concatenate([np.sort(order[n_novel:]), np.sort(order[:n_novel])])
     n_base = C - n_novel
     codes = y.cpu().numpy()
+    fresh = np.ones(len(codes), dtype=bool) if unseen is None else unseen
     by_class = np.split(np.argsort(codes, kind="stable"), np.cumsum(np.bincount(codes, minlength=C))[:-1])
     kept, shots, queries = [], [], []
     for place, c in enumerate(order):
-        rows = random.permutation(by_class[c])
+        drawn = random.permutation(by_class[c])
+        rows = drawn[fresh[drawn]]
         n = len(rows)
         if place < n_base:
-            keep = max(int(KEPT_SHARE * n), n - MAX_QUERIES, 1)
-            kept.append(rows[:keep])
+            asked = len(drawn) - max(int(KEPT_SHARE * len(drawn)), 1)
+            keep = max(n - min(asked, MAX_QUERIES), (n + 1) // 2)  # exemplars come from these
+            kept.append(np.concatenate([rows[:keep], drawn[~fresh[drawn]]]))
         else:
             keep = min(growth.shots, max(n - 1, 1))
             shots.append(rows[:keep])
@@ -158,14 +169,16 @@ def make_episode(
         return X[at], torch.as_tensor(place[codes[rows]], device=X.device)
 
     base = Examples.of(*taken(np.concatenate(kept)), n_base)
+    own = np.flatnonzero(fresh[np.concatenate(kept)])
     exemplars = select_exemplars(
-        base.X.cpu().numpy(),
-        base.y.cpu().numpy(),
+        base.X.cpu().numpy()[own],
+        base.y.cpu().numpy()[own],
         growth.representatives,
         growth.selection,
         hashes[order[:n_base]],
         seed[0],
     )
+    exemplars = exemplars._replace(rows=own[exemplars.rows])
     return Episode(base, exemplars, *taken(np.concatenate(shots)), *taken(asked), C)
 
 
