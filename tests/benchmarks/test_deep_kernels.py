@@ -10,8 +10,9 @@ import pytest
 import torch
 from matplotlib.figure import Figure
 
-from benchmarks.experiments import deep_kernels
-from benchmarks.experiments.deep_kernels import (
+from benchmarks.experiments import deep_kernels, deep_lines, deep_shown
+from benchmarks.experiments.deep_kernels import curve, sharpened
+from benchmarks.experiments.deep_lines import (
     ALONE,
     METHODS,
     OURS,
@@ -20,12 +21,9 @@ from benchmarks.experiments.deep_kernels import (
     SMOOTHED,
     SOFTMAX,
     SOFTMAX_CALIBRATED,
-    Trial,
-    curve,
-    sharpened,
 )
 from benchmarks.pictures import Pictures
-from benchmarks.rows import Row
+from benchmarks.rows import Row, Trial
 from gptree.deep import Cosine, CrossEntropy, SparseHead, Vote, measure
 from gptree.rivals import GPDNN, SVDKL
 
@@ -44,11 +42,11 @@ def few_pictures(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("method", METHODS)
 def test_every_method_trains(method: str, few_pictures: None, tmp_path: Path) -> None:
-    settings = {**deep_kernels.settings_of(method, "cifar10", 5), "batch": 20, "embedding": 6}
+    settings = {**deep_lines.settings_of(method, "cifar10", 5), "batch": 20, "embedding": 6}
     settings |= {"inducing": 2} if "inducing" in settings else {}
     settings |= {"joint_epochs": 3} if "joint_epochs" in settings else {}
     settings |= {"grid_size": 8, "features": 3} if method == "SV-DKL" else {}
-    trial = Trial(deep_kernels.NAME, method, "cifar10", 0, settings)
+    trial = Trial(deep_lines.NAME, method, "cifar10", 0, settings)
     found = deep_kernels.run(trial, tmp_path)
     ways = {"refit", "at the mean"} if method.startswith(OURS) else set()
     ways |= {"alone"} if ways and "validation" in settings else set()
@@ -61,7 +59,7 @@ def test_every_method_trains(method: str, few_pictures: None, tmp_path: Path) ->
         assert found["test"] != found["sharpened"]  # on the held-back pictures, and on halves of the test set
     else:
         assert found["curve"]["epoch"] == [5]
-        assert found["test"] == {name: found["curve"][name][0] for name in deep_kernels.MEASURED}
+        assert found["test"] == {name: found["curve"][name][0] for name in deep_lines.MEASURED}
     (log,) = (tmp_path / "logs").iterdir()
     stages = [line.split('"stage": "')[1].split('"')[0] for line in log.read_text().splitlines()]
     assert stages == ["pre-training"] * (5 if method.startswith("softmax") else 2) + ["joint"] * (
@@ -82,8 +80,8 @@ def test_scores_are_those_of_the_log_where_it_has_them(
         return result
 
     monkeypatch.setattr(deep_kernels, "train", train)
-    settings = {**deep_kernels.settings_of(method, "cifar10", 2), "batch": 20, "embedding": 6}
-    found = deep_kernels.run(Trial(deep_kernels.NAME, method, "cifar10", 0, settings), tmp_path)
+    settings = {**deep_lines.settings_of(method, "cifar10", 2), "batch": 20, "embedding": 6}
+    found = deep_kernels.run(Trial(deep_lines.NAME, method, "cifar10", 0, settings), tmp_path)
     assert (found["test"] == made_up) == (method == SOFTMAX)
 
 
@@ -97,7 +95,7 @@ def test_what_tells_the_methods_apart(method: str, few_pictures: None, tmp_path:
         raise Asked(given)
 
     monkeypatch.setattr(deep_kernels, "train", ask)
-    trial = Trial(deep_kernels.NAME, method, "cifar100", 3, deep_kernels.settings_of(method, "cifar100", 10))
+    trial = Trial(deep_lines.NAME, method, "cifar100", 3, deep_lines.settings_of(method, "cifar100", 10))
     with pytest.raises(Asked) as asked:
         deep_kernels.run(trial, tmp_path)
     (given,) = asked.value.args
@@ -136,12 +134,12 @@ def test_sharpening_never_measures_where_it_chose() -> None:
 
 
 def row(
-    method: str, accuracy: float, nll: float, ece: float, epochs: int = deep_kernels.LONG, seed: int = 0, **more: Any
+    method: str, accuracy: float, nll: float, ece: float, epochs: int = deep_lines.LONG, seed: int = 0, **more: Any
 ) -> Row:
     scores: dict[str, Any] = {"accuracy": accuracy, "nll": nll, "ece": ece}
     log = [{"epoch": 1}, {"epoch": 10, **scores}]
     metrics = {"test": scores, "curve": curve(log), "train_seconds": 60.0, **more}
-    trial = Trial(deep_kernels.NAME, method, "cifar10", seed, deep_kernels.settings_of(method, "cifar10", epochs))
+    trial = Trial(deep_lines.NAME, method, "cifar10", seed, deep_lines.settings_of(method, "cifar10", epochs))
     return Row(trial, metrics, {"wall": 1.0, "cpu": 1.0}, 1, {}, {})
 
 
@@ -168,20 +166,20 @@ def test_what_is_shown_follows_the_rows(tmp_path: Path, monkeypatch: pytest.Monk
     assert EXPERIMENT.figure is not None
     drawn = []
     monkeypatch.setattr(Figure, "savefig", lambda figure, *_, **__: drawn.append(figure))
-    EXPERIMENT.figure([*rows, row("GPDNN", 0.9, 0.5, 0.1, deep_kernels.SHORT)], tmp_path / "picture.png")
+    EXPERIMENT.figure([*rows, row("GPDNN", 0.9, 0.5, 0.1, deep_lines.SHORT)], tmp_path / "picture.png")
     assert [len(ax.lines) for ax in drawn[0].axes] == [3, 3, 3]  # two methods, and where the head joins
     assert [text.get_text() for text in drawn[0].legends[0].get_texts()] == [SOFTMAX, OURS]
     with pytest.raises(ValueError, match="run the experiment first"):
-        EXPERIMENT.figure([row(OURS, 0.9, 0.5, 0.1, deep_kernels.SHORT)], tmp_path / "none.png")
+        EXPERIMENT.figure([row(OURS, 0.9, 0.5, 0.1, deep_lines.SHORT)], tmp_path / "none.png")
 
 
 def test_short_trainings_are_called_so() -> None:
-    (table,) = EXPERIMENT.tables([row(OURS, 0.9, 0.5, 0.1, deep_kernels.SHORT)])
+    (table,) = EXPERIMENT.tables([row(OURS, 0.9, 0.5, 0.1, deep_lines.SHORT)])
     assert "shorter than the paper's" in table.title
 
 
 def test_gp_tree_beside_other_deep_kernels_and_the_papers_gap() -> None:
-    short = deep_kernels.SHORT
+    short = deep_lines.SHORT
     rows = [row(OURS, 0.93, 0.4, 0.1, short), row("SV-DKL", 0.92, 0.5, 0.1, short), row("GPDNN", 0.8, 0.5, 0.1, short)]
     said = EXPERIMENT.findings([*rows, row(OURS, 0.99, 0.1, 0.0)])  # of other epochs: not compared
     assert [line.removeprefix("- CIFAR-10, 30 epochs: ").split(";")[0] for line in said.splitlines()] == [
@@ -189,8 +187,8 @@ def test_gp_tree_beside_other_deep_kernels_and_the_papers_gap() -> None:
         "GP-Tree against GPDNN: +13.00 points of accuracy (+12.09 in the paper, with 200 epochs)",
     ]
     assert said.count("(one seed, no verdict)") == 2
-    assert deep_kernels._papers("cifar100", "SV-DKL").startswith(" (+1.50 in")
-    assert deep_kernels._papers("cifar100", "GPDNN") == deep_kernels._papers("cifar10", SOFTMAX) == ""
+    assert deep_shown._papers("cifar100", "SV-DKL").startswith(" (+1.50 in")
+    assert deep_shown._papers("cifar100", "GPDNN") == deep_shown._papers("cifar10", SOFTMAX) == ""
 
 
 def test_seeds_are_paired_and_less_is_better_but_for_accuracy() -> None:
