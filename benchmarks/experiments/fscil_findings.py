@@ -16,6 +16,11 @@ from benchmarks.experiments.gaps import AHEAD, BEHIND, in_words, minus, number, 
 from benchmarks.rows import Row
 from benchmarks.tables import Summary
 
+FORESTS = {
+    lines.FOREST: "The default forest",
+    lines.FEW: "Fitted to the rows held back alone it",
+    lines.TOLD: "Fitted to all rows and told which were held back it",
+}
 AGREES, DISAGREES = "as in the paper", "unlike in the paper"
 LAST = -1
 
@@ -90,12 +95,15 @@ def sessions(rows: list[Row], *, data: Sequence[str]) -> str:
                 f"{_placed(found, tree, heads)}. In the paper it leads, against methods that train the network "
                 "further, which are not run here."
             )
-        if heads and found.has(lines.FOREST):
-            sure = sorted((tree, lines.FOREST, *heads), key=lambda line: found(line, "ece"))
-            text.append(
-                f"The default forest ends at {number(found(lines.FOREST))} %. In points: "
-                f"{_placed(found, lines.FOREST, (tree, *heads))}. ECE (%), lowest first: {_listed(found, sure, 'ece')}."
-            )
+        forests = found.present(list(FORESTS))
+        if heads and forests:
+            text += [
+                f"{FORESTS[forest]} ends at {number(found(forest))} %. In points: "
+                f"{_placed(found, forest, (tree, *heads))}."
+                for forest in forests
+            ]
+            sure = sorted((tree, *forests, *heads), key=lambda line: found(line, "ece"))
+            text.append(f"ECE (%), lowest first: {_listed(found, sure, 'ece')}.")
         return text
 
     return _each(rows, data, [lines.PAPER], say)

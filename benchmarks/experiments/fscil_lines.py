@@ -26,9 +26,9 @@ EMBEDDED = {
     "mini-margin": "A ResNet-18 with a stem for small pictures, trained from scratch on the 60 base classes with "
     "rotated pictures, for 72 epochs with a cosine margin.",
     "mini-rotations": "A ResNet-18 with a stem for small pictures, trained from scratch on the 60 base classes with "
-    "rotated pictures, for 100 epochs by cross-entropy. 20 pictures of each base class were held back from it: a "
-    "forest can be fitted to them instead, and they chose how all pictures are embedded: enlarged to 108 pixels, and "
-    "four rotations side by side, 2,048 features.",
+    "rotated pictures, for 100 epochs by cross-entropy. 20 pictures of each base class were held back from it: they "
+    "chose how all pictures are embedded (enlarged to 108 pixels, and four rotations side by side, 2,048 features), "
+    "and a forest can be fitted to them alone, or to all and be told which they are.",
     CIFAR: "A ResNet-18 with a stem for 32 × 32 pixels, trained on the 60 base classes for 150 epochs by "
     "cross-entropy.",
 }
@@ -72,6 +72,8 @@ class Line:
 
 PAPER = Line("GP-Tree, the paper's settings", "paper, shared root")
 FOREST = Line("gptree forest", "forest, shared root")
+FEW = Line("gptree forest, rows held back", "forest, shared root", base_rows="held back")
+TOLD = Line("gptree forest, told of them", "forest, shared root", base_rows="told")
 RIVAL_NAMES = {
     "class-mean": "nearest class mean",
     "slda": "streaming LDA",
@@ -85,8 +87,8 @@ RIVALS = tuple(Line(RIVAL_NAMES.get(name, name), f"rival: {name}") for name in I
 METHODS = (
     PAPER,
     FOREST,
-    Line("gptree forest, rows held back", "forest, shared root", base_rows="held back"),
-    Line("gptree forest, told of them", "forest, shared root", base_rows="told"),
+    FEW,
+    TOLD,
     Line("gptree tree", "tree, shared root"),
     *RIVALS,
 )

@@ -420,6 +420,17 @@ def test_findings_about_sessions():
     assert f"ECE (%), lowest first: {forest.name} 1.0; " in ours
 
 
+def test_findings_about_forests_that_know_what_was_held_back():
+    forest, told, rival = fscil_lines.FOREST, fscil_lines.TOLD, fscil_lines.RIVALS[0]
+    every = ((PAPER, 0.6, 0.2), (forest, 0.8, 0.1), (told, 0.9, 0.02), (rival, 0.5, 0.3))
+    rows = [one for line, score, ece in every for one in seeds(line, score, data="mini-rotations", ece=ece)]
+    said = fscil_findings.sessions(rows, data=("mini-rotations",))
+    *_, ours = said.split("Fitted to all rows and told which were held back it ends at 70.0 %. In points: ")
+    assert ours.startswith(f"ahead of {PAPER.name} (+30.0 ± 0.0), {rival.name} (+40.0 ± 0.0).")
+    assert f"lowest first: {told.name} 2.0; {forest.name} 10.0; {PAPER.name} 20.0; {rival.name} 30.0." in ours
+    assert "rows held back alone" not in said  # it has no rows
+
+
 @pytest.mark.parametrize(
     ("accuracies", "first", "second"),
     [
