@@ -16,7 +16,7 @@ DATA = {
     FROZEN: "CUB-200, EfficientNet-Lite2 of ImageNet, frozen",
     "cub": "CUB-200, EfficientNet-Lite0 trained on the base classes",
     "mini-margin": "mini-ImageNet, ResNet-18 trained on the base classes",
-    "mini-rotations": "mini-ImageNet, ResNet-18 trained on the base classes but for 20 rows of each",
+    "mini-rotations": "mini-ImageNet, ResNet-18, 20 rows of each base class held back",
     CIFAR: "CIFAR-100, ResNet-18 trained on the base classes",
 }
 #: How the embeddings of a data set were made.
@@ -72,8 +72,8 @@ class Line:
 
 PAPER = Line("GP-Tree, the paper's settings", "paper, shared root")
 FOREST = Line("gptree forest", "forest, shared root")
-FEW = Line("gptree forest, rows held back", "forest, shared root", base_rows="held back")
-TOLD = Line("gptree forest, told of them", "forest, shared root", base_rows="told")
+FEW = Line("gptree forest, held-back rows only", "forest, shared root", base_rows="held back")
+TOLD = Line("gptree forest, held-back rows told", "forest, shared root", base_rows="told")
 RIVAL_NAMES = {
     "class-mean": "nearest class mean",
     "slda": "streaming LDA",

@@ -49,7 +49,7 @@ def fit_base(
     with_experts: bool,
     predict_at: PredictAt,
     on_sphere: Callable[[Tensor], Tensor],
-    unseen: np.ndarray | None,
+    unseen: np.ndarray | None = None,
     memory_budget: int,
     n_jobs: int | None,
     seed: int,
