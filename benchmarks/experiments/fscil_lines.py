@@ -16,7 +16,7 @@ DATA = {
     FROZEN: "CUB-200, EfficientNet-Lite2 of ImageNet, frozen",
     "cub": "CUB-200, EfficientNet-Lite0 trained on the base classes",
     "mini-margin": "mini-ImageNet, ResNet-18 trained on the base classes",
-    "mini-rotations": "mini-ImageNet, ResNet-18, 20 rows of each base class held back",
+    "mini-rotations": "mini-ImageNet, ResNet-18, 20 rows a base class held back",
     CIFAR: "CIFAR-100, ResNet-18 trained on the base classes",
 }
 #: How the embeddings of a data set were made.
