@@ -104,7 +104,7 @@ def test_bad_values_say_what_to_do() -> None:
     X, y, rows = memorised(3)
     learned = rows < 2
     X, y, unseen = X[learned], y[learned], (rows == 1)[learned]
-    model = KINDS["forest"]().fit(X, y, unseen)
+    model = KINDS["forest"]().fit(X, y, unseen.tolist())
     before = model.predict_log_proba(X)
     one_left = unseen & ~((y == "class 3") & (np.cumsum((y == "class 3") & unseen) > 1))
     for bad, message in (

@@ -129,3 +129,12 @@ def test_bad_settings_are_named(settings: dict, error: type[Exception], message:
 def test_settings_are_values() -> None:
     assert Growth(strategy=Graft()) == Growth(5, np.int64(5), Graft(), KMeansSamples())
     assert hash(Growth()) == hash(Growth(selection=KMeansSamples()))
+
+
+def test_those_that_are_not_among_do_not_exist() -> None:
+    random = np.random.default_rng(2)
+    X, y, among = random.normal(size=(60, 3)), np.arange(60) % 3, random.random(60) < 0.4
+    rows, weights = select_exemplars(X, y, 4, KMeansSamples(), names(3), 7, among)
+    alone = select_exemplars(X[among], y[among], 4, KMeansSamples(), names(3), 7)
+    assert np.array_equal(rows, np.flatnonzero(among)[alone.rows])
+    assert np.array_equal(weights, alone.weights)

@@ -194,9 +194,11 @@ class _TreeClassifier(Growing, OpenSet, Explaining, ClassifierMixin, BaseEstimat
         return 1
 
     def _checked_unseen(self, unseen: Any) -> np.ndarray:
-        fresh = to_numpy(unseen)
+        fresh = np.asarray(to_numpy(unseen))
         if fresh.shape != self.y_.shape or fresh.dtype != bool:
-            raise ValueError(f"unseen must hold {len(self.y_)} booleans, one per row of X, got {unseen!r}.")
+            raise ValueError(
+                f"unseen must hold {len(self.y_)} booleans, one per row of X, got {fresh.dtype} of shape {fresh.shape}."
+            )
         counts = np.bincount(self.y_[fresh], minlength=len(self.classes_))
         if counts.min() < 2:
             raise ValueError(

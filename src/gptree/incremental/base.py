@@ -63,20 +63,20 @@ def fit_base(
     """
     hashes = label_hashes(labels)
     sphere = on_sphere(X)
+    exemplars = select_exemplars(
+        sphere.cpu().numpy(), y, growth.representatives, growth.selection, hashes, seed, among=unseen
+    )
     codes = torch.as_tensor(y, device=X.device)
-    own = np.arange(len(y)) if unseen is None else np.flatnonzero(unseen)
-    at = torch.as_tensor(own, device=X.device)
-    chosen = sphere[at].cpu().numpy(), y[own]
-    exemplars = select_exemplars(*chosen, growth.representatives, growth.selection, hashes, seed)
     expert, left_out, newcomers = None, None, None
     if with_experts:
-        kept = exemplars._replace(rows=own[exemplars.rows])
-        judges = None if unseen is None else torch.as_tensor(unseen, device=X.device)
-        expert, left_out = _base_experts(sphere, codes, len(labels), kept, judges)
-        left_out = left_out[at]
-        newcomers = learn_newcomers(sphere, codes, kept, hashes, growth, seed, expert, unseen)
-    X, y, codes = X[at], y[own], codes[at]
-    data = TrainingData(X, y, labels, left_out, exemplars=exemplars.rows)
+        expert, left_out = _base_experts(sphere, codes, len(labels), exemplars, unseen)
+        newcomers = learn_newcomers(sphere, codes, exemplars, hashes, growth, seed, expert, unseen)
+    places = exemplars.rows
+    if unseen is not None:
+        own = torch.as_tensor(unseen, device=X.device)
+        X, y, codes, left_out = X[own], y[unseen], codes[own], None if left_out is None else left_out[own]
+        places = np.cumsum(unseen)[places] - 1
+    data = TrainingData(X, y, labels, left_out, exemplars=places)
     model = fit_forest(
         trees,
         data,
@@ -88,7 +88,7 @@ def fit_base(
         seed=seed,
         progress=progress,
     )
-    rows = torch.as_tensor(exemplars.rows, device=X.device)
+    rows = torch.as_tensor(places, device=X.device)
     novelty = left_out_predictions(model, y, left_out, predict_at=predict_at).novelty
     base = Base(
         keys=tuple(labels),
@@ -102,7 +102,7 @@ def fit_base(
         newcomers=newcomers,
         novelty=Novelty(novelty, codes, rows),
     )
-    return base, own[exemplars.rows]
+    return base, exemplars.rows
 
 
 def with_novelty(base: Base, predict_at: PredictAt) -> Base:
@@ -150,13 +150,14 @@ def with_newcomers(base: Base, growth: Growth, seed: int, on_sphere: Callable[[T
 
 
 def _base_experts(
-    X: Tensor, y: Tensor, n_classes: int, exemplars: Exemplars, judges: Tensor | None
+    X: Tensor, y: Tensor, n_classes: int, exemplars: Exemplars, unseen: np.ndarray | None = None
 ) -> tuple[FittedExpert, Tensor]:
     """Experts for many examples a class, and left-out log-probabilities by single examples."""
     if n_classes == 1:
         return FittedSingle(), X.new_zeros(len(X), 1)
     rows, weights = (torch.as_tensor(values, device=X.device) for values in exemplars)
     pool = Pool((BASE_LDA, replace(RANDOM_LDA, expert=BASE_LDA), BASE_RIDGE, ExemplarDensity(rows, weights)))
+    judges = None if unseen is None else torch.as_tensor(unseen, device=X.device)
     fit = pool.fit(Examples.of(X, y, n_classes, folds=torch.full_like(y, ALONE), judges=judges))
     assert isinstance(fit.expert, FittedPool)
     # random features are the widest of all that is kept and computed, and rough by nature: single precision will do

@@ -169,16 +169,15 @@ def make_episode(
         return X[at], torch.as_tensor(place[codes[rows]], device=X.device)
 
     base = Examples.of(*taken(np.concatenate(kept)), n_base)
-    own = np.flatnonzero(fresh[np.concatenate(kept)])
     exemplars = select_exemplars(
-        base.X.cpu().numpy()[own],
-        base.y.cpu().numpy()[own],
+        base.X.cpu().numpy(),
+        base.y.cpu().numpy(),
         growth.representatives,
         growth.selection,
         hashes[order[:n_base]],
         seed[0],
+        among=fresh[np.concatenate(kept)],
     )
-    exemplars = exemplars._replace(rows=own[exemplars.rows])
     return Episode(base, exemplars, *taken(np.concatenate(shots)), *taken(asked), C)
 
 

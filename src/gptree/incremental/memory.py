@@ -62,15 +62,23 @@ class Exemplars(NamedTuple):
 
 
 def select_exemplars(
-    features: np.ndarray, y: np.ndarray, count: int, selection: Selection, hashes: np.ndarray, seed: int
+    features: np.ndarray,
+    y: np.ndarray,
+    count: int,
+    selection: Selection,
+    hashes: np.ndarray,
+    seed: int,
+    among: np.ndarray | None = None,
 ) -> Exemplars:
     """At most `count` distinct examples of every class; all of a class that has no more.
 
-    The choice in a class depends on its own examples, its label's hash and the seed only.
+    The choice in a class depends on its own examples, its label's hash and the seed only. `among` (n,) are booleans:
+    the other examples do not exist for it.
     """
     order = np.argsort(y, kind="stable")
     rows, weights = [], []
     for c, members in enumerate(np.split(order, np.cumsum(np.bincount(y, minlength=len(hashes)))[:-1])):
+        members = members if among is None else members[among[members]]
         x = features[members]
         if len(members) > count:
             random = node_generator(seed, node_key(hashes[c : c + 1]))
