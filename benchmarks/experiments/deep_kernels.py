@@ -125,12 +125,17 @@ def after_training(
     head, held_back = result.head, np.setdiff1d(np.arange(len(train_y)), result.rows)
     if head is not None and isinstance(head.settings, SparseHead):
         alone = Vote(head)
+
+        def measured(*how: str) -> dict[str, float]:
+            if len(held_back):
+                alone.choose(train_x[held_back], train_y[held_back], *how)
+            return measure(alone.log_probabilities(x, *how), y)
+
         if len(held_back):
-            alone.choose(train_x[held_back], train_y[held_back])
-            found["alone"] = measure(alone.log_probabilities(x), y)
-        found["at the mean"] = measure(alone.log_probabilities(x, "mean"), y)
+            found["alone"] = measured()
+        found["at the mean"] = measured("mean")
         head.refit(train_x[result.rows], train_y[result.rows], REFIT_SWEEPS)
-        found["refit"] = measure(alone.log_probabilities(x), y)
+        found["refit"] = measured()
     return found
 
 

@@ -20,6 +20,7 @@ from gptree.deep import (
 )
 from gptree.deep import vote as vote_module
 from gptree.deep.vote import Layer
+from gptree.experts import tempering
 from gptree.maths.kernels import make_kernel
 from gptree.tree import build_tree
 
@@ -89,10 +90,26 @@ def test_few_rows_that_are_all_right_do_not_call_for_certainty() -> None:
 def test_of_very_many_rows_some_are_enough(monkeypatch: pytest.MonkeyPatch) -> None:
     logits = torch.as_tensor(np.random.default_rng(5).normal(size=(1000, 3)))
     y, all_of_them, some = drawn(2 * logits), Vote(Given()), Vote(Given())
-    all_of_them.choose(logits[::4], y[::4])
-    monkeypatch.setattr(vote_module, "ENOUGH", 300)
+    all_of_them.choose(logits, y)
+    monkeypatch.setattr(tempering, "MAX_JURY_SIZE", 900)
+    monkeypatch.setattr(tempering, "MIN_JURY_ROWS", 10)
+    seen, real = [], vote_module.pool_weights
+    monkeypatch.setattr(
+        vote_module, "pool_weights", lambda logs, *a, **b: seen.append(logs.shape) or real(logs, *a, **b)
+    )
     some.choose(logits, y)
-    assert float(some.weights) == float(all_of_them.weights)
+    assert seen == [(1, 300, 3)]
+    assert float(some.weights) == pytest.approx(float(all_of_them.weights), rel=0.4)
+
+
+def test_predictions_that_are_worth_nothing_are_unsure_but_not_all_the_same() -> None:
+    logits = torch.as_tensor(np.random.default_rng(6).normal(size=(500, 4)))
+    one, two = Vote(Given()), Vote(Given(slice(0, 2)), Given(slice(2, 4)))
+    one.choose(logits, logits.argmin(1))  # always wrong
+    assert one.weights.tolist() == [vote_module.LEAST]
+    assert torch.equal(one.log_probabilities(logits).argmax(1), logits.argmax(1))
+    two.choose(logits, logits[:, :2].argmin(1))
+    assert float(two.weights.sum()) >= vote_module.LEAST
 
 
 def test_a_head_is_never_worse_for_it_where_it_was_chosen() -> None:

@@ -152,6 +152,13 @@ def test_bad_parameters() -> None:
     bad_fit("held back: set Training", head=GPTreeClassifier(), head_rows="held back", training=none)
     bad_fit("held back: set Training", head=GPTreeClassifier(), head_rows="all", training=none)
     bad_fit("a fit without unseen", head=LogisticRegression(), head_rows="all")
+    one = Training(epochs=2, cross_entropy_epochs=1, validation=1)
+    bad_fit(
+        r"two rows of every class held back.*Training\(validation=2",
+        head=GPTreeClassifier(),
+        head_rows="all",
+        training=one,
+    )
     bad_fit("number of sweeps", refit=True)
     bad_fit("number of sweeps", refit=-1)
     bad_fit("head must be", TypeError, head="forest")

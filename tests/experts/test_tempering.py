@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from gptree.experts import LDA, Examples, KernelDensity, KernelRidge, Pool, PriorScores
 from gptree.experts.pool import RIDGE, pool_weights
+from gptree.experts.ridge import _few_classes
 from gptree.experts.tempering import Jury, best_temperature, temperature_centre
 
 
@@ -98,6 +99,16 @@ def test_labels_that_do_not_judge_teach_no_temperature(kind):
     sure = [float(fit.expert.log_probabilities(X).max(1).values.exp().mean()) for fit in (told, not_told)]
     assert sure[0] < sure[1] - 0.05
     assert sure[0] == pytest.approx(float((wrong == y)[judges].double().mean()), abs=0.1)
+
+
+def test_a_part_of_the_judges_is_balanced_wherever_they_stand():
+    """Judges after the others, which classes have in very different numbers."""
+    y = torch.cat([torch.arange(6).repeat_interleave(torch.tensor([5, 60, 5, 60, 5, 60])), torch.arange(6).repeat(10)])
+    judges = torch.arange(len(y)) >= 195
+    X = torch.nn.functional.normalize(torch.randn(len(y), 4, generator=torch.Generator().manual_seed(0)).double())
+    part = _few_classes(Examples.of(X, y, judges=judges), 30)
+    assert part.counts.tolist() == [5] * 6
+    assert all(bool((X[judges] == x).all(1).any()) for x in part.X)
 
 
 def test_kernel_ridge_chooses_its_penalty_on_a_part():

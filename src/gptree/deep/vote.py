@@ -9,9 +9,10 @@ import torch
 from torch import Tensor, nn
 
 from gptree.experts.pool import pool_weights, pooled
+from gptree.experts.tempering import some
 
-#: Rows that are enough to choose a few weights on.
-ENOUGH = 20_000
+#: Of all weights together: where predictions are worth nothing, they are unsure but not all the same.
+LEAST = 0.05
 
 
 class Layer(nn.Module, ABC):
@@ -53,13 +54,15 @@ class Vote(nn.Module):
 
     @torch.no_grad()
     def choose(self, embeddings: Tensor, y: Tensor, *how: Any) -> None:
-        """Weights for rows that were not trained on: the most probable ones, normal around 1/K with deviation 1.
+        """Weights for rows that were not trained on: the most probable ones, normal around 1/K with deviation 1, where
+        half a row has an unknown label.
 
-        Without that prior, a few rows that are all right would call for certainty.
+        Otherwise a few rows that are all right would call for certainty.
         """
-        some = slice(None, None, len(y) // ENOUGH + 1)
-        logs = torch.stack(self._each(embeddings[some], *how))
-        self.weights.copy_(pool_weights(logs, y[some], ridge=0.5 / logs.shape[1]))
+        rows = some(torch.arange(len(y), device=y.device), len(self._each(embeddings[:1], *how)[0][0]))
+        logs = torch.stack(self._each(embeddings[rows], *how))
+        self.weights.copy_(pool_weights(logs, y[rows], ridge=0.5 / len(rows)))
+        self.weights[0] += (LEAST - self.weights.sum()).clamp(min=0)
 
     def _each(self, embeddings: Tensor, *how: Any) -> list[Tensor]:
         first, *others = self.layers

@@ -202,8 +202,8 @@ class _TreeClassifier(Growing, OpenSet, Explaining, ClassifierMixin, BaseEstimat
         counts = np.bincount(self.y_[fresh], minlength=len(self.classes_))
         if counts.min() < 2:
             raise ValueError(
-                f"class {self.classes_[counts.argmin()]!r} has {counts.min()} unseen rows, and every class needs two: "
-                "hold more rows back from what makes the features, or leave unseen=None."
+                f"class {self.classes_.tolist()[counts.argmin()]!r} has too few unseen rows, {counts.min()} of the two "
+                "that every class needs: hold more rows back from what makes the features, or leave unseen=None."
             )
         return fresh
 

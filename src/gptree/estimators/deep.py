@@ -37,6 +37,7 @@ from gptree.deep import (
     train,
 )
 from gptree.deep import embed as embed_rows
+from gptree.deep.rows import split_rows
 from gptree.estimators import classifier
 from gptree.estimators.classifier import GPForestClassifier, GPTreeClassifier
 from gptree.estimators.deep_inputs import Inputs, as_source, class_numbers, dtype_of, labels_of
@@ -173,6 +174,8 @@ class DeepGPTreeClassifier(ClassifierMixin, BaseEstimator):
             "fit.",
         )
         self.seed_ = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
+        if self.head_rows == "all":
+            self._check_held_back(codes, training)
         trained = train(
             self.backbone,
             source,
@@ -254,6 +257,16 @@ class DeepGPTreeClassifier(ClassifierMixin, BaseEstimator):
             self.random_state is not None or not shared,
             "training in a folder, or in several processes, needs a seed to go on with or to share: give random_state "
             "an int.",
+        )
+
+    def _check_held_back(self, codes: np.ndarray, training: Training) -> None:
+        """What `unseen` asks for, before the network is trained."""
+        _, held_back = split_rows(codes, self.labels_.tolist(), training.validation, self.seed_)
+        counts = np.bincount(codes[held_back], minlength=len(self.labels_))
+        require(
+            counts.min() >= 2,
+            'head_rows="all" needs two rows of every class held back, and there are fewer of '
+            f"{self.labels_.tolist()[counts.argmin()]!r}: hold more back, such as Training(validation=2).",
         )
 
     # --------------------------------------------------------------------------------------------- prediction

@@ -115,9 +115,12 @@ def learn_newcomers(
 
 
 def _discriminants(examples: Examples, base: FittedExpert) -> tuple[FittedLDA, FittedRandomFeatures]:
-    """LDA on the features and on random features: those of a pool of base experts, or else new ones."""
+    """LDA on the features and on random features: those of a pool of base experts, or else new ones.
+
+    Experts that learned from other examples too, which are no longer there, have another covariance than the episodes.
+    """
     known = base.experts if isinstance(base, FittedPool) else ()
-    lda = next((e for e in known if isinstance(e, FittedLDA)), None)
+    lda = next((e for e in known if isinstance(e, FittedLDA) and torch.equal(e.counts, examples.counts)), None)
     random = [e for e in known if isinstance(e, FittedRandomFeatures) and isinstance(e.expert, FittedLDA)]
     if random:
         return lda or FittedLDA.of(examples), random[0]
