@@ -59,7 +59,7 @@ class Vote(nn.Module):
 
         Otherwise a few rows that are all right would call for certainty.
         """
-        rows = some(torch.arange(len(y), device=y.device), len(self._each(embeddings[:1], *how)[0][0]))
+        rows = some(torch.arange(len(y), device=y.device), int(y.max()) + 1)
         logs = torch.stack(self._each(embeddings[rows], *how))
         self.weights.copy_(pool_weights(logs, y[rows], ridge=0.5 / len(rows)))
         self.weights[0] += (LEAST - self.weights.sum()).clamp(min=0)

@@ -104,8 +104,7 @@ class PriorScores:
     def fit(self, examples: Examples) -> Fit:
         prior = FittedPriorScores(self.source, examples.n_classes, temperature=1.0)
         scores = prior.scores(examples.X, examples.raw)
-        everyone = torch.ones_like(examples.usable)
-        rows = some((everyone if examples.judges is None else examples.judges).nonzero()[:, 0], examples.n_classes)
+        rows = some(examples.judges.nonzero()[:, 0], examples.n_classes)
         tau, _ = best_temperature(scores[rows], examples.y[rows], temperature_centre(scores[rows], SPREAD))
         left_out = (tau * scores).log_softmax(1).to(storage_dtype(examples))
         return Fit(replace(prior, temperature=tau), left_out, examples.usable)

@@ -42,8 +42,8 @@ class Examples:
     folds: Tensor  # (n,)
     counts: Tensor  # (C,) examples of each class, in the dtype of X
     fold_counts: Tensor  # (K, C) of them in each fold
+    judges: Tensor  # (n,) whether choices are made on an example
     raw: Any = None
-    judges: Tensor | None = None
 
     @classmethod
     def of(
@@ -78,7 +78,8 @@ class Examples:
         n_folds = int(folds.max()) + 1
         cells = torch.bincount((folds * n_classes + y)[together], minlength=n_folds * n_classes)
         fold_counts = cells.view(n_folds, n_classes).to(X.dtype)
-        return cls(X, y, n_classes, folds, counts.to(X.dtype), fold_counts, raw, judges)
+        judges = torch.ones_like(y, dtype=torch.bool) if judges is None else judges
+        return cls(X, y, n_classes, folds, counts.to(X.dtype), fold_counts, judges, raw)
 
     def __len__(self) -> int:
         return len(self.X)
@@ -91,7 +92,7 @@ class Examples:
     @property
     def judged(self) -> Tensor:
         """(n,) which examples settings are chosen on."""
-        return self.usable if self.judges is None else self.usable & self.judges
+        return self.usable & self.judges
 
     def class_sums(self, values: Tensor, rows: Tensor | None = None) -> Tensor:
         """Sums (C, k) of `values` (n, k) over the examples of each class; of `values` (r, k) over those of `rows`."""
@@ -120,9 +121,13 @@ class Examples:
         """Positions in `rows` of the examples that are left out alone."""
         return (self.folds[rows] == ALONE).nonzero()[:, 0]
 
-    def in_shot_order(self) -> Tensor:
-        """All rows, the first of every class before the second of any: every beginning of it is balanced."""
-        return shot_folds(self.y, max_folds=len(self) + 1).argsort(stable=True)
+    def in_shot_order(self, some: Tensor | None = None) -> Tensor:
+        """Rows, the first of every class before the second of any: every beginning of it is balanced.
+
+        Of all, or of `some`, (n,) booleans.
+        """
+        rows = torch.arange(len(self), device=self.y.device) if some is None else some.nonzero()[:, 0]
+        return rows[shot_folds(self.y[rows], max_folds=len(self) + 1).argsort(stable=True)]
 
 
 def _checked_folds(folds: Tensor, y: Tensor, counts: Tensor) -> Tensor:

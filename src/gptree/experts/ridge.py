@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from gptree.experts.examples import ALONE, Examples, check_features, shot_folds
+from gptree.experts.examples import ALONE, Examples, check_features
 from gptree.experts.interface import Fit, FittedExpert, Memo
 from gptree.experts.sphere import DOUBLE_UP_TO, check_unit_length, chunks, shared_products
 from gptree.experts.tempering import Jury, choose, fill_own, fit_tempered
@@ -80,11 +80,7 @@ def _check_penalties(penalties: tuple[float, ...]) -> None:
 def _few_classes(examples: Examples, size: int) -> Examples:
     """At most `size` examples to choose on, balanced, of no more classes than can have five each; renumbered."""
     step = -(-examples.n_classes // max(size // 5, 2))
-    if examples.judges is None:
-        order = examples.in_shot_order()
-    else:
-        judges = examples.judges.nonzero()[:, 0]
-        order = judges[shot_folds(examples.y[judges], max_folds=len(judges) + 1).argsort(stable=True)]
+    order = examples.in_shot_order(examples.judges)
     rows = order[examples.y[order] % step == 0][:size]
     return Examples.of(examples.X[rows], examples.y[rows].unique(return_inverse=True)[1])
 
