@@ -33,6 +33,7 @@ from gptree.deep import (
     Cosine,
     CosineMargin,
     CrossEntropy,
+    Cutout,
     RandomCrop,
     RandomFlip,
     RandomResizedCrop,
@@ -86,6 +87,7 @@ class Embeddings(NamedTuple):
 
 
 STRONG = (RandomResizedCrop(0.2), RandomFlip(), ColourJitter(0.4, 0.4, 0.4))
+GENTLE = (RandomResizedCrop(0.3), RandomFlip(), ColourJitter(0.3, 0.3, 0.3))
 COMMON: dict[str, Any] = {
     "batch_size": 256,
     "schedule": Cosine(warmup=3),
@@ -118,12 +120,28 @@ NETWORKS = {
         "cub200",
         100,
         pretrained(24, CrossEntropy(label_smoothing=0.1), 0.01, batch_size=128),
-        (RandomResizedCrop(0.3), RandomFlip(), ColourJitter(0.3, 0.3, 0.3)),
+        GENTLE,
         backbone="efficientnet_lite0",
         size=224,
     ),
+    "cub-held-back": Network(
+        "cub200",
+        100,
+        pretrained(24, CrossEntropy(label_smoothing=0.1), 0.01, batch_size=128, validation=5, calibrate=False),
+        GENTLE,
+        backbone="efficientnet_lite0",
+        size=224,
+        enlarged=(256, 288),
+    ),
     "cifar-plain": Network(
         "cifar100", 60, pretrained(150, CrossEntropy(), 0.2), (RandomCrop(4), RandomFlip()), stem="cifar"
+    ),
+    "cifar-rotations": Network(
+        "cifar100",
+        60,
+        pretrained(75, CrossEntropy(rotations=True), 0.2, validation=25, calibrate=False),
+        (RandomCrop(4), RandomFlip(), Cutout(8)),
+        stem="cifar",
     ),
 }
 

@@ -2,10 +2,9 @@
 
 The data folder holds packs of pictures in `pictures` (see `benchmarks.pictures`); checkpoints go to `runs` in it, and
 what was interrupted goes on from there. Embedding 1,024, batch 256, SGD with Nesterov momentum, cosine schedule, random
-crops and flips, bfloat16 for the network; two fifths of the epochs are cross-entropy, unless it is said otherwise. All
-training pictures are trained on, and the test set is measured as training goes to be drawn; what was chosen on it is
-said in `deep_shown.ABOUT`. Methods that hold a tenth of the pictures back choose on them how sure they are, and see the
-test set once.
+crops and flips, bfloat16 for the network; two fifths of the epochs are cross-entropy. All training pictures are trained
+on, and the test set is measured as training goes to be drawn; what was chosen on it is said in `deep_shown.ABOUT`.
+Methods that hold pictures back choose on them how sure they are, and see the test set once.
 """
 
 from __future__ import annotations
@@ -27,6 +26,7 @@ from gptree.deep import (
     Arrays,
     Cosine,
     CrossEntropy,
+    Cutout,
     RandomCrop,
     RandomFlip,
     SparseHead,
@@ -44,14 +44,15 @@ LOGS = RESULTS / "logs"
 #: Settings of a trial that are not the head's.
 OF_TRAINING = (
     "epochs",
-    "joint_epochs",
     "batch",
     "embedding",
     "learning_rate",
     "warmup",
     "objective_weight",
+    "head_weight",
     "label_smoothing",
     "validation",
+    "cutout",
 )
 
 
@@ -63,15 +64,17 @@ def make_head(trial: Trial) -> Any:
 def run(trial: Trial, folder: Path) -> Mapping[str, Any]:
     found = load(folder / "pictures", trial.data)
     test = found.split == 1
-    learned = Arrays(found.X[~test], augment=(RandomCrop(4), RandomFlip()))
+    cut_out = (Cutout(trial.settings["cutout"]),) if "cutout" in trial.settings else ()
+    learned = Arrays(found.X[~test], augment=(RandomCrop(4), RandomFlip(), *cut_out))
     held_out = Arrays(found.X[test], mean=learned.mean, std=learned.std)
     epochs, validation = trial.settings["epochs"], trial.settings.get("validation")
-    joint = 0 if trial.method.startswith(SOFTMAX) else trial.settings.get("joint_epochs", round(0.6 * epochs))
+    joint = 0 if trial.method.startswith(SOFTMAX) else round(0.6 * epochs)
     training = Training(
         epochs=epochs,
         cross_entropy_epochs=epochs - joint,
         objective=CrossEntropy(label_smoothing=trial.settings.get("label_smoothing", 0.0)),
         objective_weight=trial.settings.get("objective_weight", 0.0),
+        head_weight=trial.settings.get("head_weight", 1.0),
         batch_size=trial.settings["batch"],
         learning_rate=trial.settings["learning_rate"],
         schedule=Cosine(warmup=trial.settings["warmup"]),
@@ -154,7 +157,7 @@ EXPERIMENTS = (
         name=NAME,
         title="Deep kernels",
         paper="Table 2",
-        seeds=1,
+        seeds=3,
         trials=trials,
         run=run,
         tables=shown.tables,

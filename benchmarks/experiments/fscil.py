@@ -77,7 +77,7 @@ def make_stream(data: str, folder: Path) -> tuple[SessionStream, np.ndarray | No
         return fscil_features.make_stream("cub200", str(folder), seed=0), None
     found = read(data, folder / "networks")
     numbers = np.arange(len(found.y))[:, None]  # of the rows: streams are made of these first
-    if data != CIFAR:
+    if NETWORKS[data].data != "cifar100":
         lists = folder / "fscil" / NETWORKS[data].data
         stream = stream_from_lists(lists, numbers, found.y, paths=found.path, name=data)
     else:
@@ -158,7 +158,7 @@ EXPERIMENTS: tuple[Experiment, ...] = (
     experiment(
         "fscil-cifar100",
         METHODS,
-        (CIFAR,),
+        CIFAR,
         findings.sessions,
         title="Few-shot class-incremental learning on CIFAR-100",
         paper="beside Table 3 and figure 3",

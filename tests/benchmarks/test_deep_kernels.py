@@ -17,14 +17,15 @@ from benchmarks.experiments.deep_lines import (
     METHODS,
     OURS,
     OURS_CALIBRATED,
-    OURS_LATE,
+    OURS_CUT,
     SMOOTHED,
     SOFTMAX,
     SOFTMAX_CALIBRATED,
+    SOFTMAX_CUT,
 )
 from benchmarks.pictures import Pictures
 from benchmarks.rows import Row, Trial
-from gptree.deep import Cosine, CrossEntropy, SparseHead, Vote, measure
+from gptree.deep import Cosine, CrossEntropy, Cutout, SparseHead, Vote, measure
 from gptree.rivals import GPDNN, SVDKL
 
 (EXPERIMENT,) = deep_kernels.EXPERIMENTS
@@ -44,7 +45,6 @@ def few_pictures(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 def test_every_method_trains(method: str, few_pictures: None, tmp_path: Path) -> None:
     settings = {**deep_lines.settings_of(method, "cifar10", 5), "batch": 20, "embedding": 6}
     settings |= {"inducing": 2} if "inducing" in settings else {}
-    settings |= {"joint_epochs": 3} if "joint_epochs" in settings else {}
     settings |= {"grid_size": 8, "features": 3} if method == "SV-DKL" else {}
     trial = Trial(deep_lines.NAME, method, "cifar10", 0, settings)
     found = deep_kernels.run(trial, tmp_path)
@@ -91,28 +91,30 @@ class Asked(Exception):
 
 @pytest.mark.parametrize("method", METHODS)
 def test_what_tells_the_methods_apart(method: str, few_pictures: None, tmp_path: Path, monkeypatch: Any) -> None:
-    def ask(*_: object, **given: Any) -> None:
-        raise Asked(given)
+    def ask(_: object, source: Any, *__: object, **given: Any) -> None:
+        raise Asked(source, given)
 
     monkeypatch.setattr(deep_kernels, "train", ask)
     trial = Trial(deep_lines.NAME, method, "cifar100", 3, deep_lines.settings_of(method, "cifar100", 10))
     with pytest.raises(Asked) as asked:
         deep_kernels.run(trial, tmp_path)
-    (given,) = asked.value.args
+    source, given = asked.value.args
     training, head = given["training"], given["head"]
     assert given["seed"] == 3
     assert (training.epochs, training.batch_size, training.learning_rate) == (10, 256, 0.2)
     assert training.schedule == Cosine(warmup=5)
-    assert training.cross_entropy_epochs == (10 if method.startswith(SOFTMAX) else 0 if method == OURS_LATE else 4)
+    assert training.cross_entropy_epochs == (10 if method.startswith(SOFTMAX) else 4)
     assert training.objective == CrossEntropy(label_smoothing=0.1 if method in (SMOOTHED, OURS) else 0.0)
-    assert training.objective_weight == {OURS: 3.0, OURS_CALIBRATED: 1.0, OURS_LATE: 1.0}.get(method, 0.0)
-    held_back = method in (OURS_CALIBRATED, OURS_LATE, SOFTMAX_CALIBRATED)
-    assert (training.validation, training.calibrate) == (0.1 if held_back else None, True)
-    assert (given["held_out"] is None) == held_back
+    assert training.objective_weight == {OURS: 3.0, OURS_CALIBRATED: 1.0, OURS_CUT: 1.0}.get(method, 0.0)
+    assert training.head_weight == (0.1 if method == OURS_CUT else 1.0)
+    held_back = {OURS_CALIBRATED: 0.1, SOFTMAX_CALIBRATED: 0.1, OURS_CUT: 0.02, SOFTMAX_CUT: 0.02}.get(method)
+    assert (training.validation, training.calibrate) == (held_back, True)
+    assert (given["held_out"] is None) == (held_back is not None)
+    assert [a for a in source.augment if isinstance(a, Cutout)] == [Cutout(8)] * (method in (OURS_CUT, SOFTMAX_CUT))
     heads = {
         ALONE: SparseHead(inducing=40, cap=1024, learn_kernel="shared"),
         **dict.fromkeys(
-            (OURS, OURS_CALIBRATED, OURS_LATE), SparseHead(inducing=40, cap=1024, learn_kernel="no", dtype="float32")
+            (OURS, OURS_CALIBRATED, OURS_CUT), SparseHead(inducing=40, cap=1024, learn_kernel="no", dtype="float32")
         ),
         "SV-DKL": SVDKL(grid_size=64, features=64),
         "GPDNN": GPDNN(inducing=40, epsilon=1e-3, covariance="diagonal"),

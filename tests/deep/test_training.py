@@ -34,6 +34,7 @@ from gptree.deep.head import FIRST_SWEEPS, LARGEST_JITTER
 from gptree.deep.rows import FIRST_LAYER, epoch_plan, key, split_rows
 from gptree.deep.state import State, make_optimiser
 from gptree.deep.task import Task
+from gptree.deep.training import weighted_gradient
 from gptree.inference import class_inducing
 from gptree.maths.kernels import make_kernel
 from gptree.model.persistence import read_folder
@@ -56,6 +57,7 @@ def test_training_equals_a_plain_loop() -> None:
         epochs=3,
         cross_entropy_epochs=2,
         objective_weight=0.0,
+        head_weight=1.0,
         batch_size=40,
         learning_rate=0.05,
         schedule=Cosine(1.0),
@@ -279,12 +281,15 @@ def test_decay_is_for_matrices_of_the_network() -> None:
 
 
 def test_the_objective_may_stay_beside_the_head() -> None:
-    """The first joint step, by hand: the gradient of both losses; the log shows the head's alone."""
-    source, weight = Arrays(X), 0.7
+    """The first joint step, by hand: both losses by their weights, the head's own parameters by its loss alone.
+
+    The log shows the head's alone.
+    """
+    source, weight, head_weight = Arrays(X), 0.7, 0.3
     how = {"epochs": 2, "cross_entropy_epochs": 1, "batch_size": 200, "momentum": 0.0, "nesterov": False}
     how |= {"validation": None, "weight_decay": 0.0, "schedule": Milestones(())}
     first = small_train(network(), source, Y, how={**how, "epochs": 1})
-    both = small_train(network(), source, Y, how={**how, "objective_weight": weight})
+    both = small_train(network(), source, Y, how={**how, "objective_weight": weight, "head_weight": head_weight})
     assert first.objective_layer is not None
     assert both.head is not None
 
@@ -294,7 +299,9 @@ def test_the_objective_may_stay_beside_the_head() -> None:
     net.train()
     found = net(x)
     of_head = head.loss(found, y)
-    (of_head + weight * torch.nn.functional.cross_entropy(linear.scores(found), y)).backward()
+    (of_points,) = torch.autograd.grad(of_head, head.points, retain_graph=True)
+    torch.testing.assert_close(both.head.points.detach(), head.points.detach() - 0.05 * of_points)
+    (head_weight * of_head + weight * torch.nn.functional.cross_entropy(linear.scores(found), y)).backward()
     for name, p in net.named_parameters():
         assert p.grad is not None
         expected = p.detach() - 0.05 * p.grad
@@ -302,9 +309,18 @@ def test_the_objective_may_stay_beside_the_head() -> None:
     assert both.log[-1]["loss"] == pytest.approx(of_head.item(), rel=1e-5)
 
 
+def test_a_weighted_gradient_changes_no_bit_of_the_values() -> None:
+    x = torch.randn(50, generator=torch.Generator().manual_seed(0)).double().requires_grad_()
+    for weight in (0.0, 0.1, 0.5, 0.7, 1.0):
+        found = weighted_gradient(x, weight)
+        assert torch.equal(found, x)
+        (gradient,) = torch.autograd.grad(found.square().sum(), x)
+        torch.testing.assert_close(gradient, 2 * weight * x.detach(), rtol=1e-15, atol=0)
+
+
 def test_momentum_goes_on_when_the_head_joins() -> None:
     net = network()
-    state = State(net, CrossEntropy().layer(6, 5, 0, torch.float32), Training(objective_weight=0.0))
+    state = State(net, CrossEntropy().layer(6, 5, 0, torch.float32), Training(objective_weight=0.0, head_weight=1.0))
     layer = state.layer
     layer.loss(net(torch.as_tensor(X[:8])), torch.as_tensor(Y[:8]), 0).backward()  # pyright: ignore
     state.optimiser.step()

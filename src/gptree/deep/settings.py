@@ -60,6 +60,8 @@ class Training(Settings):
     objective : what the first epochs minimise, `CrossEntropy(...)` or `CosineMargin(...)`.
     objective_weight : of the objective's loss in joint training, on rows as they are, beside the head's; 0 leaves the
         network to the head, as the paper does.
+    head_weight : of the head's loss in what the network learns in joint training; what the head learns itself, its
+        inducing points, posteriors and kernel, does not depend on it.
     batch_size : rows a step, of all processes together. An epoch has as many full batches as its rows make; the few
         rows left over, other ones in every epoch, are left out of it.
     learning_rate, momentum, nesterov : of stochastic gradient descent.
@@ -83,6 +85,7 @@ class Training(Settings):
     cross_entropy_epochs: int = 80
     objective: Objective = field(default_factory=CrossEntropy)
     objective_weight: float = 1.0
+    head_weight: float = 0.1
     batch_size: int = 128
     learning_rate: float = 0.1
     momentum: float = 0.9
@@ -121,6 +124,12 @@ class Training(Settings):
         require(0 <= self.momentum < 1, f"momentum must lie in [0, 1), got {self.momentum}.")
         require(self.momentum > 0 or not self.nesterov, "Nesterov's step needs a momentum: set nesterov=False.")
         require(self.objective_weight >= 0, f"objective_weight must not be negative, got {self.objective_weight}.")
+        require(self.head_weight >= 0, f"head_weight must not be negative, got {self.head_weight}.")
+        require(
+            self.objective_weight > 0 or self.head_weight == 1 or not self.trains_head,
+            f"objective_weight=0 leaves the network to the head, whose weight is then 1, not {self.head_weight}: set "
+            "head_weight=1.0, and learning_rate to what the network needs.",
+        )
         require(self.weight_decay >= 0, f"weight_decay must not be negative, got {self.weight_decay}.")
         for name, known in (("best", ("last", "accuracy", "nll")), ("mixed_precision", ("no", "bf16", "fp16"))):
             require(getattr(self, name) in known, f"{name} must be one of {known}, got {getattr(self, name)!r}.")

@@ -146,7 +146,7 @@ def _train(task: Task, state: State, checkpoints: Checkpoints, group: Processes,
             state.set_rate(training.rate(epoch + state.step / task.steps))
             if isinstance(layer, DeepHead):
                 embeddings = group.gather(network(x))
-                loss = layer.loss(embeddings, classes[state.step])
+                loss = layer.loss(weighted_gradient(embeddings, training.head_weight), classes[state.step])
                 group.step(loss + state.loss_beside(embeddings, classes[state.step]), state.optimiser)
                 layer.update()
             else:
@@ -160,6 +160,11 @@ def _train(task: Task, state: State, checkpoints: Checkpoints, group: Processes,
                 _numbers(task, state, checkpoints)  # which are finite, or nothing is saved
                 checkpoints.save(state)
         bar.epoch(_end_epoch(task, state, checkpoints, group))
+
+
+def weighted_gradient(x: Tensor, weight: float) -> Tensor:
+    """x itself, to the last bit; what comes back through it is multiplied by the weight."""
+    return torch.lerp(x.detach(), x, weight)
 
 
 def _first_state(backbone: nn.Module, task: Task, group: Processes) -> State:

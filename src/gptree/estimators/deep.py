@@ -415,7 +415,7 @@ def _paper(experiment: Experiment) -> tuple[dict[str, Any], dict[str, Any]]:
         ),
     }[experiment]
     shared = {"momentum": 0.9, "nesterov": False, "weight_decay": 5e-4, "best": "accuracy", "calibrate": False}
-    shared |= {"objective_weight": 0.0}  # the head alone trains the network
+    shared |= {"objective_weight": 0.0, "head_weight": 1.0}  # the head alone trains the network
     schedule = Milestones((100, 150) if experiment == "cifar" else (40, 60), factor=0.1)
     return network, {
         "training": Training(**training, **shared, schedule=schedule),
