@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -43,6 +44,11 @@ COMPARED: dict[str, tuple[str, ...]] = {
 }
 #: Whose test set is measured as they go.
 COLOURS = {SOFTMAX: "#7F7F7F", SMOOTHED: "#000000", ALONE: "#D55E00", OURS: "#0072B2"}
+#: Whose test set is measured at the end.
+MARKED: dict[str, dict[str, Any]] = {
+    SOFTMAX_CUT: {"color": "#7F7F7F", "linestyle": "", "marker": "o", "markersize": 11, "markerfacecolor": "none"},
+    OURS_CUT: {"color": "#0072B2", "linestyle": "", "marker": "D", "markersize": 5},
+}
 
 
 def tables(rows: list[Row]) -> list[Table]:
@@ -100,12 +106,14 @@ WAYS_NOTE = (
 
 
 def figure(rows: list[Row], path: Path) -> None:
-    """Accuracy, NLL and calibration error over the epochs of the long trainings; a row of panels a data set."""
+    """Accuracy, NLL and calibration error over the epochs of the long trainings, or at their end where the test set is
+    measured once; a row of panels a data set."""
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
 
+    styles = {method: {"color": colour, "linewidth": 1.6} for method, colour in COLOURS.items()} | MARKED
     by_data = grouped(
-        [row for row in rows if row.trial.settings["epochs"] == LONG and row.trial.method in COLOURS], ["data"]
+        [row for row in rows if row.trial.settings["epochs"] == LONG and row.trial.method in styles], ["data"]
     )
     if not by_data:
         raise ValueError(f"There is no training of {LONG} epochs to draw; run the experiment first.")
@@ -114,18 +122,17 @@ def figure(rows: list[Row], path: Path) -> None:
     for ((data,), own), line in zip(by_data.items(), axes, strict=True):
         for ax, name, column in zip(line, MEASURED, COLUMNS, strict=False):
             for row in own:
-                seen = row.metrics["curve"]
-                ax.plot(
-                    seen["epoch"], column.scale * np.array(seen[name]), color=COLOURS[row.trial.method], linewidth=1.6
-                )
+                method, last = row.trial.method, {"epoch": [LONG], name: [row.metrics["test"][name]]}
+                seen = last if method in MARKED else row.metrics["curve"]
+                ax.plot(seen["epoch"], column.scale * np.array(seen[name]), **styles[method])
             ax.axvline(0.4 * LONG, color="0.6", linestyle=":", linewidth=1)
             ax.set(title=NAMES[data], xlabel="epoch", ylabel=f"{column.title}, test set")
             ax.grid(alpha=0.25)
             ax.spines[["top", "right"]].set_visible(False)
     present = {row.trial.method for own in by_data.values() for row in own}
-    drawn = [method for method in COLOURS if method in present]
-    handles = [Line2D([], [], color=COLOURS[method]) for method in drawn]
-    picture.legend(handles, drawn, loc="outside lower center", ncols=len(drawn), frameon=False)
+    drawn = [method for method in styles if method in present]
+    handles = [Line2D([], [], **styles[method]) for method in drawn]
+    picture.legend(handles, drawn, loc="outside lower center", ncols=3, frameon=False)
     picture.savefig(path, dpi=150)
 
 

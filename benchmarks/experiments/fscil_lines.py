@@ -26,8 +26,9 @@ DATA = {
 EMBEDDED = {
     FROZEN: "EfficientNet-Lite2 with ImageNet weights, never trained on birds, 1,280 features.",
     "cub": "EfficientNet-Lite0 with ImageNet weights, trained on the 100 base classes by cross-entropy for 24 epochs.",
-    "cub-held-back": "The same, but 5 of the 30 pictures of each base class were held back from it: they chose how all "
-    "pictures are embedded, and a forest can be fitted to them alone, or to all and be told which they are.",
+    "cub-held-back": "The same training, but 5 of the 30 pictures of each base class were held back from it: they "
+    "chose how all pictures are embedded (enlarged to 288 pixels), and a forest can be fitted to them alone, or to all "
+    "and be told which they are.",
     "mini-margin": "A ResNet-18 with a stem for small pictures, trained from scratch on the 60 base classes with "
     "rotated pictures, for 72 epochs with a cosine margin.",
     "mini-rotations": "A ResNet-18 with a stem for small pictures, trained from scratch on the 60 base classes with "
@@ -37,7 +38,9 @@ EMBEDDED = {
     "cifar-plain": "A ResNet-18 with a stem for 32 × 32 pixels, trained on the 60 base classes for 150 epochs by "
     "cross-entropy.",
     "cifar-rotations": "A ResNet-18 with a stem for 32 × 32 pixels, trained on the 60 base classes with rotated "
-    "pictures for 75 epochs by cross-entropy, 25 pictures of each base class held back.",
+    "pictures for 75 epochs by cross-entropy, squares of 8 pixels cut out. 25 of the 500 pictures of each base class "
+    "were held back from it: they chose how all pictures are embedded (four rotations side by side, 2,048 "
+    "features), and a forest can be fitted to them alone, or to all and be told which they are.",
 }
 
 
