@@ -79,6 +79,7 @@ def run(trial: Trial, folder: Path) -> Mapping[str, Any]:
         learning_rate=trial.settings["learning_rate"],
         schedule=Cosine(warmup=trial.settings["warmup"]),
         validation=validation,
+        calibrate=validation is not None,  # and never on the test set
         validate_every=10,
         mixed_precision="bf16" if torch.cuda.is_available() else "no",
         checkpoint_epochs=20,

@@ -108,7 +108,7 @@ def test_what_tells_the_methods_apart(method: str, few_pictures: None, tmp_path:
     assert training.objective_weight == {OURS: 3.0, OURS_CALIBRATED: 1.0, OURS_CUT: 1.0}.get(method, 0.0)
     assert training.head_weight == (0.1 if method == OURS_CUT else 1.0)
     held_back = {OURS_CALIBRATED: 0.1, SOFTMAX_CALIBRATED: 0.1, OURS_CUT: 0.02, SOFTMAX_CUT: 0.02}.get(method)
-    assert (training.validation, training.calibrate) == (held_back, True)
+    assert (training.validation, training.calibrate) == (held_back, held_back is not None)
     assert (given["held_out"] is None) == (held_back is not None)
     assert [a for a in source.augment if isinstance(a, Cutout)] == [Cutout(8)] * (method in (OURS_CUT, SOFTMAX_CUT))
     heads = {

@@ -200,7 +200,7 @@ def test_a_head_from_the_start_and_a_tree_that_is_given() -> None:
 
 
 def test_measured_on_another_source() -> None:
-    how = {"epochs": 2, "cross_entropy_epochs": 1, "validation": None}
+    how = {"epochs": 2, "cross_entropy_epochs": 1, "validation": None, "calibrate": False}
     found = small_train(network(), Arrays(X[:150]), Y[:150], how=how, held_out=(Arrays(X[150:]), Y[150:]))
     assert len(found.rows) == 150
     log_p = found.log_probabilities(embed(found.network, Arrays(X), np.arange(150, 200), CPU))

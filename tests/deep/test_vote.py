@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -130,19 +132,38 @@ def test_a_head_is_never_worse_for_it_where_it_was_chosen() -> None:
 
 class TestInTraining:
     @staticmethod
-    def trained(**changes: object) -> Trained[TreeHead]:
+    def trained(
+        trained_on: Any = slice(None), held_out: np.ndarray | None = None, **changes: object
+    ) -> Trained[TreeHead]:
         random = np.random.default_rng(1)
         y = np.repeat(np.arange(3), 30)
         X = (random.normal(size=(3, 1, 6, 6))[y] + 1.5 * random.normal(size=(90, 1, 6, 6))).astype(np.float32)
         settings = {"epochs": 3, "cross_entropy_epochs": 3, "batch_size": 16, "objective": CrossEntropy(), **changes}
-        given = {"held_out": (Arrays(X), y)} if settings.get("validation", 0) is None else {}
+        given = {} if held_out is None else {"held_out": (Arrays(X[held_out]), y[held_out])}
+        settings |= {"validation": None} if given else {}
         how = {"training": Training(**settings), "head": SparseHead(inducing=3), "device": "cpu"}  # pyright: ignore
-        return train(convnet(1, width=4, depth=1, embedding=4), Arrays(X), y, ["a", "b", "c"], **how, **given)
+        return train(
+            convnet(1, width=4, depth=1, embedding=4),
+            Arrays(X[trained_on]),
+            y[trained_on],
+            ["a", "b", "c"],
+            **how,
+            **given,
+        )
 
     def test_weights_come_from_rows_held_back_only(self) -> None:
         assert float(self.trained(validation=0.2).vote.weights) != 1.0
         assert float(self.trained(validation=0.2, calibrate=False).vote.weights) == 1.0
-        assert float(self.trained(validation=None).vote.weights) == 1.0  # rows that are only measured choose nothing
+        assert float(self.trained(validation=None).vote.weights) == 1.0
+
+    def test_rows_that_are_given_choose_weights_as_those_set_aside_do(self) -> None:
+        aside = self.trained(cross_entropy_epochs=1, validation=0.2)
+        kept = np.setdiff1d(np.arange(90), aside.rows)
+        given = self.trained(cross_entropy_epochs=1, trained_on=aside.rows, held_out=kept)
+        torch.testing.assert_close(given.vote.weights, aside.vote.weights)
+        assert given.vote.weights.tolist() != [1.0, 0.0]
+        only_measured = self.trained(cross_entropy_epochs=1, trained_on=aside.rows, held_out=kept, calibrate=False)
+        assert list(only_measured.vote.layers) == [only_measured.head]
 
     def test_the_layer_trained_beside_the_head_votes_where_rows_are_held_back(self) -> None:
         found = self.trained(cross_entropy_epochs=1, validation=0.2)

@@ -115,13 +115,24 @@ def test_refit_is_coordinate_ascent_on_the_clean_rows_that_were_trained_on() -> 
 
 
 def test_validation_data_are_measured_and_not_trained_on() -> None:
-    model = small(how={"best": "nll"}).fit(X[:150], Y[:150], validation=(X[150:], Y[150:]))
+    model = small(how={"best": "nll", "calibrate": False}).fit(X[:150], Y[:150], validation=(X[150:], Y[150:]))
     assert np.array_equal(model.rows_, np.arange(150))
     assert model.training.validation == 0.1  # the parameter stays
     joint = [row for row in model.log_ if row["stage"] == "joint"]
     best = min(joint, key=lambda row: row["nll"])
     assert model.best_epoch_ == best["epoch"]
     assert model.score(X[150:], Y[150:]) == pytest.approx(best["accuracy"])
+
+
+def test_validation_data_calibrate_as_it_predicts() -> None:
+    model = small(predict_at="mean").fit(X[:150], Y[:150], validation=(X[150:], Y[150:]))
+    assert model.vote_ is not None
+    chosen = model.vote_.weights.clone()
+    codes = torch.as_tensor(np.searchsorted(model.classes_, Y[150:]))
+    model.vote_.choose(torch.as_tensor(model.embed(X[150:])), codes, "mean")
+    torch.testing.assert_close(model.vote_.weights, chosen)
+    model.vote_.choose(torch.as_tensor(model.embed(X[150:])), codes, "quadrature")
+    assert not torch.equal(model.vote_.weights, chosen)
 
 
 def test_what_was_done_in_a_folder_is_not_done_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -205,7 +216,7 @@ def test_floats_in_any_precision_data_sets_and_sources_are_alike() -> None:
 def test_a_data_set_validates_too() -> None:
     floats = torch.as_tensor(X[:, None] / 255, dtype=torch.float32)
     data = TensorDataset(floats, torch.as_tensor(np.unique(Y, return_inverse=True)[1]))
-    model = small().fit(data, validation=(data, None))
+    model = small(how={"calibrate": False}).fit(data, validation=(data, None))
     assert len(model.rows_) == len(X)
     assert model.log_[-1]["accuracy"] == pytest.approx(model.score(data, data.tensors[1]))
 

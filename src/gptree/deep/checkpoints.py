@@ -147,7 +147,7 @@ def identity(task: Task, network: nn.Module) -> dict[str, str]:
             *(value.cpu().contiguous().flatten().view(torch.uint8).numpy() for value in weights.values())
         ),
         "training rows": _rows_identity(task.learned),
-        "validation rows": "none" if task.measured is None else _rows_identity(task.measured),
+        "validation rows": "none" if task.held_back is None else _rows_identity(task.held_back),
     }
 
 

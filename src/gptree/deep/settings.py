@@ -74,7 +74,7 @@ class Training(Settings):
     validate_every : epochs; the last one is always measured.
     best : the state that is kept in the end: the "last" one, or the one of best "accuracy" or "nll" on the validation
         rows, among the epochs of joint training (among all, if no head is trained), as the head has it alone.
-    calibrate : in the end, choose on the rows of `validation` how sure predictions are, and how much the objective's
+    calibrate : in the end, choose on the rows set aside how sure predictions are, and how much the objective's
         layer has to say in them where it was trained beside the head (see `Vote`). Otherwise the head predicts alone.
     mixed_precision : "no", "bf16" or "fp16", of the network; the head has a dtype of its own.
     checkpoint_epochs : epochs between two checkpoints; after the last epoch there is always one.

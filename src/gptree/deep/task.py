@@ -32,10 +32,8 @@ class Rows:
 @dataclass(frozen=True, eq=False)
 class Task:
     learned: Rows
-    measured: Rows | None
-    """Measured as training goes on: the rows held back, or others that were given for it."""
     held_back: Rows | None
-    """Rows of the source that are not trained on."""
+    """Not trained on, of the source or given beside it: measured as training goes on, and to calibrate in the end."""
     labels: list[Any]
     training: Training
     head: HeadSettings[DeepHead]
@@ -59,22 +57,22 @@ class Task:
         require(len(labels) >= 2, f"training needs at least two classes, got the labels {labels}.")
         require(others["seed"] >= 0, f"the seed must not be negative, got {others['seed']}.")
         rows, kept = split_rows(y, labels, training.validation, others["seed"])
-        measured = held_back = Rows(source, kept, y[kept]) if len(kept) else None
+        held_back = Rows(source, kept, y[kept]) if len(kept) else None
         if held_out is not None:
-            require(measured is None, "rows are measured from held_out or by Training(validation=…): set that to None.")
+            require(held_back is None, "rows are held_out or set aside by Training(validation=…): set that to None.")
             require_shape(held_out[0], source.shape)
             classes = _class_numbers(held_out[0], held_out[1], labels)
             require(len(classes) > 0, "held_out has no rows.")
-            measured = Rows(held_out[0], np.arange(len(classes)), classes)
+            held_back = Rows(held_out[0], np.arange(len(classes)), classes)
         require(
-            training.best == "last" or measured is not None,
+            training.best == "last" or held_back is not None,
             f"best={training.best!r} needs rows to measure: set Training(validation=…), or give held_out.",
         )
         require(
             len(rows) >= training.batch_size,
             f"{len(rows)} rows to train on are less than one batch of {training.batch_size}: set a smaller batch_size.",
         )
-        return cls(Rows(source, rows, y[rows]), measured, held_back, labels, training, **others)
+        return cls(Rows(source, rows, y[rows]), held_back, labels, training, **others)
 
     @property
     def steps(self) -> int:

@@ -100,7 +100,7 @@ def train(
     device : "auto", "cpu" or "cuda".
     folder : for checkpoints, log and curves; a training that was interrupted goes on from there.
     progress : show a progress bar.
-    held_out : a source and its class numbers to measure after every epoch, instead of `Training(validation=…)`.
+    held_out : a source and its class numbers, instead of the rows that `Training(validation=…)` sets aside.
     """
     task = Task.checked(
         source,
@@ -195,8 +195,8 @@ def _end_epoch(task: Task, state: State, checkpoints: Checkpoints, group: Proces
     training, done = task.training, state.epoch + 1
     row = _row(task, state, checkpoints)
     last = done == training.epochs
-    if task.measured is not None and (last or done % training.validate_every == 0):
-        some = task.measured
+    if task.held_back is not None and (last or done % training.validate_every == 0):
+        some = task.held_back
         embeddings = embed(state.network, some.source, some.rows, group.device, group)
         row |= measure(state.layer.log_probabilities(embeddings), torch.as_tensor(some.y, device=group.device))
         _require_finite(math.isfinite(row["nll"]), "probabilities of measured rows are", state, checkpoints)

@@ -143,8 +143,8 @@ class DeepGPTreeClassifier(ClassifierMixin, BaseEstimator):
 
         X : pictures in uint8, (n, C, H, W), (n, H, W, C) or (n, H, W), or floats (n, …), in an array or a tensor; or a
             torch Dataset of (x, label), or a source of `gptree.deep`, which may leave y to their own labels.
-        validation : (X, y) to measure after every epoch, in place of the share that `Training(validation=…)` sets
-            aside.
+        validation : (X, y), in place of the share of X that `Training(validation=…)` sets aside to be measured after
+            every epoch and to calibrate in the end.
         """
         before = dict(self.__dict__)
         try:
@@ -193,9 +193,11 @@ class DeepGPTreeClassifier(ClassifierMixin, BaseEstimator):
         )
         self.network_, self.log_, self.best_epoch_ = trained.network, trained.log, trained.best_epoch
         self.rows_ = trained.rows
-        self._finish(trained, source, codes)
+        self._finish(trained, source, codes, held_out)
 
-    def _finish(self, trained: Trained, source: Source, codes: np.ndarray) -> None:
+    def _finish(
+        self, trained: Trained, source: Source, codes: np.ndarray, held_out: tuple[Source, np.ndarray] | None
+    ) -> None:
         """What predicts, and what it still has to learn from the clean embeddings."""
         self.vote_: Vote | None = trained.vote if self.head is None else None
         self.head_: Any = None
@@ -205,8 +207,9 @@ class DeepGPTreeClassifier(ClassifierMixin, BaseEstimator):
             if self.refit:
                 self.vote_.first.refit(*self._clean(source, codes, self.rows_), self.refit)
             as_trained = not self.refit and self._how in ((), ("quadrature",))  # and so were the weights chosen
-            if not as_trained and self.training.calibrate and len(held_back):
-                self.vote_.choose(*self._clean(source, codes, held_back), *self._how)
+            some = (source, codes, held_back) if held_out is None else (*held_out, np.arange(len(held_out[1])))
+            if not as_trained and self.training.calibrate and len(some[2]):
+                self.vote_.choose(*self._clean(*some), *self._how)
         else:
             everyone = np.arange(len(codes))
             rows = {"trained": self.rows_, "held back": held_back, "all": everyone}[self.head_rows]
