@@ -54,7 +54,7 @@ MARKED: dict[str, dict[str, Any]] = {
 def tables(rows: list[Row]) -> list[Table]:
     """Scores by data and epochs, the methods explained below the first; and other ways in which GP-Tree predicts."""
     present = {row.trial.method for row in rows}
-    about = [f'"{method}": {text}' for method, text in ABOUT.items() if method in present]
+    about = "\n".join(f'- "{method}": {text}' for method, text in ABOUT.items() if method in present)
     found = []
     for (data, epochs), group in grouped(rows, ["data", "settings.epochs"]).items():
         lines = [
@@ -62,7 +62,7 @@ def tables(rows: list[Row]) -> list[Table]:
             for (method,), own in grouped(group, ["method"]).items()
         ]
         title = f"{NAMES[data]}, {epochs} epochs" + ("" if epochs == LONG else " (shorter than the paper's)")
-        note = NOTE if found else " ".join([NOTE, *about])
+        note = NOTE if found or not about else f"{NOTE}\n\n{about}"
         found.append(Table(title, ["method", *(column.title for column in COLUMNS), "seeds"], lines, note))
     return [*found, *_other_ways(rows)]
 
@@ -196,10 +196,10 @@ chooses its start on 10 % of the training pictures, and has three seeds; here a 
 for all methods, chosen for softmax, and the last epoch. GP-Tree has at most 1,024 inducing points a node, and node
 weights as in the paper but for a common factor. Methods train on all training pictures, unless they are said to hold
 some back."""
-HELD_BACK = (
-    "the pictures held back choose how sure predictions are, and nothing else. The test set "
-    "is measured once, in full precision, and not as the network is trained, which changes accuracy by a few "
-    "hundredths of a point."
+HELD_BACK = "the pictures held back choose how sure predictions are, and nothing else."
+ONCE = (
+    "Where pictures are held back, the test set is measured once, in full precision, and not as the network is "
+    "trained, which changes accuracy by a few hundredths of a point."
 )
 #: Shown for the methods that have rows.
 ABOUT = {
@@ -207,10 +207,10 @@ ABOUT = {
     OURS: "cross-entropy with label smoothing stays beside the bound (weight 3), the kernel is fixed, and the head is "
     "in single precision; softmax with label smoothing is the one to compare with. This training was chosen on the "
     "test set of CIFAR-100, among six of 20 epochs and one seed, so that its figures there are a little flattering.",
-    SOFTMAX_CALIBRATED: HELD_BACK,
+    SOFTMAX_CALIBRATED: f"{HELD_BACK} {ONCE}",
     OURS_CALIBRATED: "cross-entropy of weight 1 stays beside the bound, without smoothing, and its layer predicts with "
-    f"the tree; {HELD_BACK} That the layer has a say was decided after a look at the "
-    "test scores of these runs, and computed from the scores that they had kept, in half precision on CIFAR-100.",
+    f"the tree; {HELD_BACK} That the layer has a say was decided after a look at the test scores of these runs, and "
+    "computed from the scores that they had kept, in half precision on CIFAR-100.",
     SOFTMAX_CUT: f"squares of 8 (CIFAR-100) or 16 pixels (CIFAR-10) are cut out of the training pictures; {HELD_BACK}",
     OURS_CUT: "the same; the bound has a tenth of the weight of cross-entropy in what the network learns, and the "
     "layer of cross-entropy predicts with the tree, as by default in the package. The weight was chosen for a small "
