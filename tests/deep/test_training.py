@@ -416,6 +416,8 @@ def test_bad_rows_and_settings_show_before_any_work() -> None:
     bad("pairs", how={"objective": CrossEntropy(mixup=1.0), "batch_size": 31})
     bad("vector of floats", backbone=nn.Unflatten(1, (1, 1)))
     bad("64 features", source=Arrays(X[:, :, :7]))
+    double = TensorDataset(torch.as_tensor(X).double(), torch.as_tensor(Y))
+    bad("float64 and the network computes in torch.float32", TypeError, source=FromDataset(double))
     bad("device", device="tpu")
     bad("unknown kernel", kernel="sinc")
     bad("bfloat16.*mixed_precision", backbone=nn.Sequential(network(), Halved()))

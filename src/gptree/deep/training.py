@@ -34,7 +34,7 @@ from gptree.deep.heads import DeepHead, H_co, HeadSettings
 from gptree.deep.log import Progress, progress_bar
 from gptree.deep.objectives import ObjectiveLayer
 from gptree.deep.processes import Processes, processes, tuned
-from gptree.deep.rows import FIRST_LAYER, epoch_plan, key
+from gptree.deep.rows import FIRST_LAYER, clean_plan, epoch_plan, key
 from gptree.deep.settings import Training
 from gptree.deep.sources import Source
 from gptree.deep.state import Best, State
@@ -171,7 +171,7 @@ def _first_state(backbone: nn.Module, task: Task, group: Processes) -> State:
     network = copy.deepcopy(backbone).to(group.device)
     if group.device.type == "cuda":
         network = network.to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
-    found = embed(network, task.learned.source, task.learned.rows[:2], group.device)
+    found = _first_embeddings(network, task, group.device)
     require(
         found.dim() == 2 and found.is_floating_point(),
         f"the backbone must give a vector of floats for an input, not {found.dtype} of shape {tuple(found.shape[1:])}.",
@@ -186,6 +186,22 @@ def _first_state(backbone: nn.Module, task: Task, group: Processes) -> State:
     seed = key(task.seed, FIRST_LAYER)
     layer = task.training.objective.layer(found.shape[1], len(task.labels), seed, found.dtype)
     return State(network, layer.to(group.device), task.training)
+
+
+def _first_embeddings(network: nn.Module, task: Task, device: torch.device) -> Tensor:
+    """Of two rows."""
+    source, rows = task.learned.source, task.learned.rows[:2]
+    try:
+        return embed(network, source, rows, device)
+    except RuntimeError as error:  # which torch raises for numbers of two precisions, without a word on who has which
+        (x,) = source.batches(clean_plan(rows, len(rows)), device)
+        own = next((p.dtype for p in network.parameters() if p.is_floating_point()), x.dtype)
+        if x.is_floating_point() and x.dtype != own:
+            raise TypeError(
+                f"inputs are {x.dtype} and the network computes in {own}: turn them into {own}, in the transform of a "
+                f"data set or before, or the network into {x.dtype}."
+            ) from error
+        raise
 
 
 def _end_epoch(task: Task, state: State, checkpoints: Checkpoints, group: Processes) -> dict[str, Any]:
