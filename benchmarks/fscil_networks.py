@@ -237,7 +237,7 @@ def write(x: np.ndarray, found: Pictures, out: Path, name: str) -> None:
 
 def read(name: str, folder: Path) -> Embeddings:
     """What `write` wrote."""
-    files = sorted(folder.glob(f"{name}.*.npz"))
+    files = sorted(folder.glob(f"{name}.*.npz"), key=lambda file: int(file.suffixes[-2][1:]))
     if not files:
         weights = "" if NETWORKS[name].backbone == "resnet18" else " --weights DIR"
         raise FileNotFoundError(

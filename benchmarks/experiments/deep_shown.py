@@ -212,10 +212,10 @@ ABOUT = {
     f"the tree; {HELD_BACK} That the layer has a say was decided after a look at the test scores of these runs, and "
     "computed from the scores that they had kept, in half precision on CIFAR-100.",
     SOFTMAX_CUT: f"squares of 8 (CIFAR-100) or 16 pixels (CIFAR-10) are cut out of the training pictures; {HELD_BACK}",
-    OURS_CUT: "the same; the bound has a tenth of the weight of cross-entropy in what the network learns, and the "
-    "layer of cross-entropy predicts with the tree, as by default in the package. The weight was chosen for a small "
-    "network on 5,000 and 8,000 training pictures of CIFAR-100 (five weights, seed 0), with a look at half of the "
-    "test set.",
+    OURS_CUT: "pictures as for softmax; the bound has a tenth of the weight of cross-entropy in what the network "
+    "learns, and the layer of cross-entropy predicts with the tree, as by default in the package. The weight was "
+    "chosen for a small network on 5,000 and 8,000 training pictures of CIFAR-100 (five weights, seed 0), with a look "
+    "at half of the test set.",
     "SV-DKL": "64 Gaussian processes, mixed; no objective beside.",
     "GPDNN": "starts from a regression; no objective beside; with more than ten classes its covariance is diagonal.",
 }

@@ -129,7 +129,8 @@ none are quoted. How a forest uses what it is told was decided with a look at te
 a quarter of the features), so that it is a little flattered."""
 CIFAR_DIFFERS = """\
 Not in the paper. Classes and test pictures of the sessions are those of the public lists; the five shots of a new class
-are drawn with a fixed seed."""
+are drawn with a fixed seed. The rows of the second network were measured when its files were read in the order of their
+names, not of their numbers, so that one class has other shots than with the first."""
 STUDY_DIFFERS = f"""\
 The paper trains a ResNet-18 on the base classes of CUB, and does not study mini-ImageNet in its supplement. Five shots
 as in the paper; {SAMPLER}, of which the paper does not say the numbers."""

@@ -165,12 +165,16 @@ def test_what_is_shown_follows_the_rows(tmp_path: Path, monkeypatch: pytest.Monk
         "GP-Tree, 10 % held back against softmax",
         "GP-Tree, 10 % held back against softmax, 10 % held back",
     ]
+    cut = [row(OURS_CUT, 0.9, 0.4, 0.01), row(SOFTMAX_CUT, 0.9, 0.4, 0.02)]
+    assert "2 % held back against softmax, cutout, 2 % held back: +0.00 points" in EXPERIMENT.findings(cut)
     assert EXPERIMENT.figure is not None
     drawn = []
     monkeypatch.setattr(Figure, "savefig", lambda figure, *_, **__: drawn.append(figure))
-    EXPERIMENT.figure([*rows, row("GPDNN", 0.9, 0.5, 0.1, deep_lines.SHORT)], tmp_path / "picture.png")
-    assert [len(ax.lines) for ax in drawn[0].axes] == [3, 3, 3]  # two methods, and where the head joins
-    assert [text.get_text() for text in drawn[0].legends[0].get_texts()] == [SOFTMAX, OURS]
+    EXPERIMENT.figure([*rows, *cut, row("GPDNN", 0.9, 0.5, 0.1, deep_lines.SHORT)], tmp_path / "picture.png")
+    assert [len(ax.lines) for ax in drawn[0].axes] == [5, 5, 5]  # four methods, and where the head joins
+    assert [line.get_ydata()[-1] for line in drawn[0].axes[2].lines[:4]] == pytest.approx([10, 4, 1, 2])
+    assert [line.get_xdata()[-1] for line in drawn[0].axes[0].lines[:4]] == [10, 10, 200, 200]  # curves, and marks
+    assert [text.get_text() for text in drawn[0].legends[0].get_texts()] == [SOFTMAX, OURS, SOFTMAX_CUT, OURS_CUT]
     with pytest.raises(ValueError, match="run the experiment first"):
         EXPERIMENT.figure([row(OURS, 0.9, 0.5, 0.1, deep_lines.SHORT)], tmp_path / "none.png")
 

@@ -122,9 +122,11 @@ def test_trials_are_distinct_and_runs_travel(experiment):
     assert pickle.loads(pickle.dumps(experiment.run)) is fscil.run
 
 
-def test_embeddings_come_back(tmp_path):
+def test_embeddings_come_back(tmp_path, monkeypatch):
     x, pictures = made_up_pictures()
+    monkeypatch.setattr(fscil_networks, "BYTES_A_FILE", 2 * x.shape[1] * 9)
     write(x, pictures, tmp_path, "cub")
+    assert len(list(tmp_path.iterdir())) > 10
     found = read("cub", tmp_path)
     np.testing.assert_allclose(found.x, x, atol=2e-3)
     np.testing.assert_array_equal(found.y, pictures.y)

@@ -73,7 +73,7 @@ def test_learning_rates() -> None:
         {"weight_decay": -1.0},
         {"objective_weight": -1.0},
         {"head_weight": -0.1},
-        {"objective_weight": 0.0, "head_weight": 0.1},
+        {"head_weight": float("inf")},
         {"validation": 1.0},
         {"validation": 0},
         {"best": "loss"},

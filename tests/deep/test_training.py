@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import sys
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +58,6 @@ def test_training_equals_a_plain_loop() -> None:
         epochs=3,
         cross_entropy_epochs=2,
         objective_weight=0.0,
-        head_weight=1.0,
         batch_size=40,
         learning_rate=0.05,
         schedule=Cosine(1.0),
@@ -208,6 +208,17 @@ def test_measured_on_another_source() -> None:
     assert again == pytest.approx({name: found.log[-1][name] for name in again})
 
 
+def test_rows_to_calibrate_on_that_miss_classes_are_told_of() -> None:
+    how = {"epochs": 1, "cross_entropy_epochs": 1, "validation": None}
+    some, given = Y < 3, Arrays(X)
+    with pytest.warns(UserWarning, match=r"none of \['three', 'four'\]"):
+        small_train(network(), given, Y, how=how, held_out=(Arrays(X[some]), Y[some]))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for changes, rows in (({}, slice(None)), ({"calibrate": False}, some)):
+            small_train(network(), given, Y, how=how | changes, held_out=(Arrays(X[rows]), Y[rows]))
+
+
 def test_a_data_set_is_trained_on_as_an_array_is() -> None:
     data = TensorDataset(torch.as_tensor(X), torch.as_tensor(Y))
     one, other = (small_train(network(), source, Y) for source in (Arrays(X), FromDataset(data)))
@@ -320,7 +331,7 @@ def test_a_weighted_gradient_changes_no_bit_of_the_values() -> None:
 
 def test_momentum_goes_on_when_the_head_joins() -> None:
     net = network()
-    state = State(net, CrossEntropy().layer(6, 5, 0, torch.float32), Training(objective_weight=0.0, head_weight=1.0))
+    state = State(net, CrossEntropy().layer(6, 5, 0, torch.float32), Training(objective_weight=0.0))
     layer = state.layer
     layer.loss(net(torch.as_tensor(X[:8])), torch.as_tensor(Y[:8]), 0).backward()  # pyright: ignore
     state.optimiser.step()
@@ -417,7 +428,9 @@ def test_bad_rows_and_settings_show_before_any_work() -> None:
     bad("vector of floats", backbone=nn.Unflatten(1, (1, 1)))
     bad("64 features", source=Arrays(X[:, :, :7]))
     double = TensorDataset(torch.as_tensor(X).double(), torch.as_tensor(Y))
-    bad("float64 and the network computes in torch.float32", TypeError, source=FromDataset(double))
+    mixed = "float64 and the network computes in torch.float32"
+    bad(mixed, TypeError, source=FromDataset(double))
+    bad(mixed, TypeError, source=Untouched(), how={"validation": None}, held_out=(FromDataset(double), Y))
     bad("device", device="tpu")
     bad("unknown kernel", kernel="sinc")
     bad("bfloat16.*mixed_precision", backbone=nn.Sequential(network(), Halved()))

@@ -171,6 +171,6 @@ class TestInTraining:
         assert found.vote.layers[0] is found.head
         assert found.vote.layers[1] is found.objective_layer
         assert found.vote.weights.tolist() != [1.0, 0.0]
-        for changes in ({"calibrate": False}, {"validation": None}, {"objective_weight": 0.0, "head_weight": 1.0}):
+        for changes in ({"calibrate": False}, {"validation": None}, {"objective_weight": 0.0}):
             alone = self.trained(**{"cross_entropy_epochs": 1, "validation": 0.2, **changes})
             assert list(alone.vote.layers) == [alone.head]

@@ -124,8 +124,9 @@ def test_validation_data_are_measured_and_not_trained_on() -> None:
     assert model.score(X[150:], Y[150:]) == pytest.approx(best["accuracy"])
 
 
-def test_validation_data_calibrate_as_it_predicts() -> None:
-    model = small(predict_at="mean").fit(X[:150], Y[:150], validation=(X[150:], Y[150:]))
+@pytest.mark.parametrize("refit", [0, 3])
+def test_validation_data_calibrate_as_it_predicts(refit: int) -> None:
+    model = small(predict_at="mean", refit=refit).fit(X[:150], Y[:150], validation=(X[150:], Y[150:]))
     assert model.vote_ is not None
     chosen = model.vote_.weights.clone()
     codes = torch.as_tensor(np.searchsorted(model.classes_, Y[150:]))

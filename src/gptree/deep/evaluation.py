@@ -30,10 +30,23 @@ def embed(
     plan = clean_plan(rows, ROWS_AT_ONCE)
     found = []
     for batch, x in zip(plan, source.batches(plan, device, part), strict=True):
-        own = network(x)
+        own = _embedded(network, x)
         found.append(own if group is None else group.gather(own, len(batch.rows)))
     network.train(training)
     return torch.cat(found)
+
+
+def _embedded(network: nn.Module, x: Tensor) -> Tensor:
+    try:
+        return network(x)
+    except RuntimeError as error:  # which torch raises for numbers of two precisions, without a word on who has which
+        own = next((p.dtype for p in network.parameters() if p.is_floating_point()), x.dtype)
+        if x.is_floating_point() and x.dtype != own:
+            raise TypeError(
+                f"inputs are {x.dtype} and the network computes in {own}: turn them into {own}, in the transform of a "
+                f"data set or before, or the network into {x.dtype}."
+            ) from error
+        raise
 
 
 def measure(log_p: Tensor, y: Tensor) -> dict[str, float]:

@@ -60,8 +60,8 @@ class Training(Settings):
     objective : what the first epochs minimise, `CrossEntropy(...)` or `CosineMargin(...)`.
     objective_weight : of the objective's loss in joint training, on rows as they are, beside the head's; 0 leaves the
         network to the head, as the paper does.
-    head_weight : of the head's loss in what the network learns in joint training; what the head learns itself, its
-        inducing points, posteriors and kernel, does not depend on it.
+    head_weight : of the head's loss in what the network learns beside the objective; what the head learns itself, its
+        inducing points, posteriors and kernel, does not depend on it. Where the head is left alone its weight is 1.
     batch_size : rows a step, of all processes together. An epoch has as many full batches as its rows make; the few
         rows left over, other ones in every epoch, are left out of it.
     learning_rate, momentum, nesterov : of stochastic gradient descent.
@@ -74,8 +74,9 @@ class Training(Settings):
     validate_every : epochs; the last one is always measured.
     best : the state that is kept in the end: the "last" one, or the one of best "accuracy" or "nll" on the validation
         rows, among the epochs of joint training (among all, if no head is trained), as the head has it alone.
-    calibrate : in the end, choose on the rows set aside how sure predictions are, and how much the objective's
-        layer has to say in them where it was trained beside the head (see `Vote`). Otherwise the head predicts alone.
+    calibrate : in the end, choose on these rows, set aside or given, how sure predictions are, and how much the
+        objective's layer has to say in them where it was trained beside the head (see `Vote`). Otherwise the head
+        predicts alone.
     mixed_precision : "no", "bf16" or "fp16", of the network; the head has a dtype of its own.
     checkpoint_epochs : epochs between two checkpoints; after the last epoch there is always one.
     checkpoint_steps : steps within an epoch between two checkpoints; None for none.
@@ -124,12 +125,7 @@ class Training(Settings):
         require(0 <= self.momentum < 1, f"momentum must lie in [0, 1), got {self.momentum}.")
         require(self.momentum > 0 or not self.nesterov, "Nesterov's step needs a momentum: set nesterov=False.")
         require(self.objective_weight >= 0, f"objective_weight must not be negative, got {self.objective_weight}.")
-        require(self.head_weight >= 0, f"head_weight must not be negative, got {self.head_weight}.")
-        require(
-            self.objective_weight > 0 or self.head_weight == 1 or not self.trains_head,
-            f"objective_weight=0 leaves the network to the head, whose weight is then 1, not {self.head_weight}: set "
-            "head_weight=1.0, and learning_rate to what the network needs.",
-        )
+        require(0 <= self.head_weight < math.inf, f"head_weight must not be negative, got {self.head_weight}.")
         require(self.weight_decay >= 0, f"weight_decay must not be negative, got {self.weight_decay}.")
         for name, known in (("best", ("last", "accuracy", "nll")), ("mixed_precision", ("no", "bf16", "fp16"))):
             require(getattr(self, name) in known, f"{name} must be one of {known}, got {getattr(self, name)!r}.")
@@ -141,6 +137,11 @@ class Training(Settings):
     @property
     def trains_head(self) -> bool:
         return self.cross_entropy_epochs < self.epochs
+
+    @property
+    def weight_of_head(self) -> float:
+        """In what the network learns."""
+        return self.head_weight if self.objective_weight else 1.0
 
     def rate(self, epoch: float) -> float:
         """The learning rate at a time: nothing else is remembered of the schedule."""

@@ -64,6 +64,14 @@ class Task:
             classes = _class_numbers(held_out[0], held_out[1], labels)
             require(len(classes) > 0, "held_out has no rows.")
             held_back = Rows(held_out[0], np.arange(len(classes)), classes)
+            missing = np.setdiff1d(np.arange(len(labels)), classes)
+            if training.calibrate and len(missing):
+                warnings.warn(
+                    f"the rows to calibrate on have none of {[labels[c] for c in missing[:5]]}: how sure predictions "
+                    "are is chosen without them. Give some of every class, or set Training(calibrate=False).",
+                    UserWarning,
+                    stacklevel=3,
+                )
         require(
             training.best == "last" or held_back is not None,
             f"best={training.best!r} needs rows to measure: set Training(validation=…), or give held_out.",

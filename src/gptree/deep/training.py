@@ -34,11 +34,11 @@ from gptree.deep.heads import DeepHead, H_co, HeadSettings
 from gptree.deep.log import Progress, progress_bar
 from gptree.deep.objectives import ObjectiveLayer
 from gptree.deep.processes import Processes, processes, tuned
-from gptree.deep.rows import FIRST_LAYER, clean_plan, epoch_plan, key
+from gptree.deep.rows import FIRST_LAYER, epoch_plan, key
 from gptree.deep.settings import Training
 from gptree.deep.sources import Source
 from gptree.deep.state import Best, State
-from gptree.deep.task import Task
+from gptree.deep.task import Rows, Task
 from gptree.deep.vote import Vote
 from gptree.maths.kernels import as_kernel, make_kernel
 from gptree.values import require
@@ -70,6 +70,8 @@ class Trained(Generic[H_co]):
     """Whose state this is; epochs are numbered from 1, as in the log."""
     rows: np.ndarray
     """Rows of the source that were trained on; the others were for validation."""
+    held_back: Rows | None
+    """The rows that measured and calibrated, of the source or given as `held_out`."""
 
     def log_probabilities(self, embeddings: Tensor) -> Tensor:
         """Class log-probabilities (T, C)."""
@@ -100,7 +102,8 @@ def train(
     device : "auto", "cpu" or "cuda".
     folder : for checkpoints, log and curves; a training that was interrupted goes on from there.
     progress : show a progress bar.
-    held_out : a source and its class numbers, instead of the rows that `Training(validation=…)` sets aside.
+    held_out : a source and its class numbers, instead of the rows that `Training(validation=…)` sets aside; none of
+        them trained on, unless `Training(calibrate=False)` has them measured and no more.
     """
     task = Task.checked(
         source,
@@ -146,7 +149,7 @@ def _train(task: Task, state: State, checkpoints: Checkpoints, group: Processes,
             state.set_rate(training.rate(epoch + state.step / task.steps))
             if isinstance(layer, DeepHead):
                 embeddings = group.gather(network(x))
-                loss = layer.loss(weighted_gradient(embeddings, training.head_weight), classes[state.step])
+                loss = layer.loss(weighted_gradient(embeddings, training.weight_of_head), classes[state.step])
                 group.step(loss + state.loss_beside(embeddings, classes[state.step]), state.optimiser)
                 layer.update()
             else:
@@ -163,7 +166,7 @@ def _train(task: Task, state: State, checkpoints: Checkpoints, group: Processes,
 
 
 def weighted_gradient(x: Tensor, weight: float) -> Tensor:
-    """x itself, to the last bit; what comes back through it is multiplied by the weight."""
+    """The values of x; what comes back through it is multiplied by the weight."""
     return torch.lerp(x.detach(), x, weight)
 
 
@@ -171,7 +174,9 @@ def _first_state(backbone: nn.Module, task: Task, group: Processes) -> State:
     network = copy.deepcopy(backbone).to(group.device)
     if group.device.type == "cuda":
         network = network.to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
-    found = _first_embeddings(network, task, group.device)
+    found = embed(network, task.learned.source, task.learned.rows[:2], group.device)
+    if task.held_back is not None and task.held_back.source is not task.learned.source:
+        embed(network, task.held_back.source, task.held_back.rows[:2], group.device)  # what is wrong shows now
     require(
         found.dim() == 2 and found.is_floating_point(),
         f"the backbone must give a vector of floats for an input, not {found.dtype} of shape {tuple(found.shape[1:])}.",
@@ -186,22 +191,6 @@ def _first_state(backbone: nn.Module, task: Task, group: Processes) -> State:
     seed = key(task.seed, FIRST_LAYER)
     layer = task.training.objective.layer(found.shape[1], len(task.labels), seed, found.dtype)
     return State(network, layer.to(group.device), task.training)
-
-
-def _first_embeddings(network: nn.Module, task: Task, device: torch.device) -> Tensor:
-    """Of two rows."""
-    source, rows = task.learned.source, task.learned.rows[:2]
-    try:
-        return embed(network, source, rows, device)
-    except RuntimeError as error:  # which torch raises for numbers of two precisions, without a word on who has which
-        (x,) = source.batches(clean_plan(rows, len(rows)), device)
-        own = next((p.dtype for p in network.parameters() if p.is_floating_point()), x.dtype)
-        if x.is_floating_point() and x.dtype != own:
-            raise TypeError(
-                f"inputs are {x.dtype} and the network computes in {own}: turn them into {own}, in the transform of a "
-                f"data set or before, or the network into {x.dtype}."
-            ) from error
-        raise
 
 
 def _end_epoch(task: Task, state: State, checkpoints: Checkpoints, group: Processes) -> dict[str, Any]:
@@ -331,4 +320,5 @@ def _result(task: Task, state: State, group: Processes) -> Trained[Any]:
         log=state.log,
         best_epoch=state.epoch if state.best is None else state.best.epoch,
         rows=task.learned.rows,
+        held_back=task.held_back,
     )

@@ -38,6 +38,7 @@ from gptree.deep import (
 )
 from gptree.deep import embed as embed_rows
 from gptree.deep.rows import split_rows
+from gptree.deep.task import Rows
 from gptree.estimators import classifier
 from gptree.estimators.classifier import GPForestClassifier, GPTreeClassifier
 from gptree.estimators.deep_inputs import Inputs, as_source, class_numbers, dtype_of, labels_of
@@ -144,7 +145,8 @@ class DeepGPTreeClassifier(ClassifierMixin, BaseEstimator):
         X : pictures in uint8, (n, C, H, W), (n, H, W, C) or (n, H, W), or floats (n, …), in an array or a tensor; or a
             torch Dataset of (x, label), or a source of `gptree.deep`, which may leave y to their own labels.
         validation : (X, y), in place of the share of X that `Training(validation=…)` sets aside to be measured after
-            every epoch and to calibrate in the end.
+            every epoch and to calibrate in the end; none of them in X, unless `Training(calibrate=False)` has them
+            measured and no more.
         """
         before = dict(self.__dict__)
         try:
@@ -193,28 +195,25 @@ class DeepGPTreeClassifier(ClassifierMixin, BaseEstimator):
         )
         self.network_, self.log_, self.best_epoch_ = trained.network, trained.log, trained.best_epoch
         self.rows_ = trained.rows
-        self._finish(trained, source, codes, held_out)
+        self._finish(trained, source, codes)
 
-    def _finish(
-        self, trained: Trained, source: Source, codes: np.ndarray, held_out: tuple[Source, np.ndarray] | None
-    ) -> None:
+    def _finish(self, trained: Trained, source: Source, codes: np.ndarray) -> None:
         """What predicts, and what it still has to learn from the clean embeddings."""
         self.vote_: Vote | None = trained.vote if self.head is None else None
         self.head_: Any = None
         self.device_ = trained.vote.weights.device
-        held_back = np.setdiff1d(np.arange(len(codes)), self.rows_)
         if self.vote_ is not None:
             if self.refit:
-                self.vote_.first.refit(*self._clean(source, codes, self.rows_), self.refit)
+                self.vote_.first.refit(*self._clean(Rows(source, self.rows_, codes[self.rows_])), self.refit)
             as_trained = not self.refit and self._how in ((), ("quadrature",))  # and so were the weights chosen
-            some = (source, codes, held_back) if held_out is None else (*held_out, np.arange(len(held_out[1])))
-            if not as_trained and self.training.calibrate and len(some[2]):
-                self.vote_.choose(*self._clean(*some), *self._how)
+            if not as_trained and self.training.calibrate and trained.held_back is not None:
+                self.vote_.choose(*self._clean(trained.held_back), *self._how)
         else:
             everyone = np.arange(len(codes))
+            held_back = np.setdiff1d(everyone, self.rows_)
             rows = {"trained": self.rows_, "held back": held_back, "all": everyone}[self.head_rows]
             unseen = {"unseen": np.isin(everyone, held_back)} if self.head_rows == "all" else {}
-            embeddings, _ = self._clean(source, codes, rows)
+            embeddings, _ = self._clean(Rows(source, rows, codes[rows]))
             head: Any = clone(self.head)
             if head.get_params(deep=False).get("random_state", 0) is None:
                 head.set_params(random_state=self.seed_)  # one seed decides everything
@@ -222,10 +221,10 @@ class DeepGPTreeClassifier(ClassifierMixin, BaseEstimator):
             if isinstance(self.head_, GPTreeClassifier | GPForestClassifier):  # explanations name rows of X
                 self.head_.origins_[:, 1] = rows[self.head_.origins_[:, 1]]
 
-    def _clean(self, source: Source, codes: np.ndarray, rows: np.ndarray) -> tuple[Tensor, Tensor]:
+    def _clean(self, some: Rows) -> tuple[Tensor, Tensor]:
         """Embeddings of clean inputs, and their classes."""
-        classes = torch.as_tensor(codes[rows], device=self.device_)
-        return embed_rows(self.network_, source, rows, self.device_), classes
+        classes = torch.as_tensor(some.y, device=self.device_)
+        return embed_rows(self.network_, some.source, some.rows, self.device_), classes
 
     def _check_parameters(self) -> None:
         """What `train` does not look at, before any work is done."""
@@ -418,7 +417,7 @@ def _paper(experiment: Experiment) -> tuple[dict[str, Any], dict[str, Any]]:
         ),
     }[experiment]
     shared = {"momentum": 0.9, "nesterov": False, "weight_decay": 5e-4, "best": "accuracy", "calibrate": False}
-    shared |= {"objective_weight": 0.0, "head_weight": 1.0}  # the head alone trains the network
+    shared |= {"objective_weight": 0.0}  # the head alone trains the network
     schedule = Milestones((100, 150) if experiment == "cifar" else (40, 60), factor=0.1)
     return network, {
         "training": Training(**training, **shared, schedule=schedule),
