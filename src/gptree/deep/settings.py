@@ -125,7 +125,7 @@ class Training(Settings):
         require(0 <= self.momentum < 1, f"momentum must lie in [0, 1), got {self.momentum}.")
         require(self.momentum > 0 or not self.nesterov, "Nesterov's step needs a momentum: set nesterov=False.")
         require(self.objective_weight >= 0, f"objective_weight must not be negative, got {self.objective_weight}.")
-        require(0 <= self.head_weight < math.inf, f"head_weight must not be negative, got {self.head_weight}.")
+        require(0 <= self.head_weight < math.inf, f"head_weight is a finite number from 0 on, not {self.head_weight}.")
         require(self.weight_decay >= 0, f"weight_decay must not be negative, got {self.weight_decay}.")
         for name, known in (("best", ("last", "accuracy", "nll")), ("mixed_precision", ("no", "bf16", "fp16"))):
             require(getattr(self, name) in known, f"{name} must be one of {known}, got {getattr(self, name)!r}.")
