@@ -114,7 +114,8 @@ def curve(log: list[dict[str, Any]]) -> dict[str, list[float]]:
 def after_training(
     result: Trained[Any], learned: tuple[Arrays, np.ndarray], asked: tuple[Arrays, np.ndarray]
 ) -> dict[str, Any]:
-    """Seconds of training; test scores, and those sharpened; a tree's alone, at its latent means, and refitted.
+    """Seconds of training; test scores, those sharpened, and before they were calibrated; a tree's alone, at its latent
+    means, and refitted.
 
     All are in full precision.
     """
@@ -127,6 +128,8 @@ def after_training(
     found["test"] = measure(result.log_probabilities(x), y)
     found["sharpened"] = sharpened(result.vote, x, y)
     head, held_back = result.head, np.setdiff1d(np.arange(len(train_y)), result.rows)
+    if len(held_back):
+        found["uncalibrated"] = measure(Vote(result.vote.first).log_probabilities(x), y)
     if head is not None and isinstance(head.settings, SparseHead):
         alone = Vote(head)
 

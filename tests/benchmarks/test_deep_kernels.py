@@ -50,6 +50,7 @@ def test_every_method_trains(method: str, few_pictures: None, tmp_path: Path) ->
     found = deep_kernels.run(trial, tmp_path)
     ways = {"refit", "at the mean"} if method.startswith(OURS) else set()
     ways |= {"alone"} if ways and "validation" in settings else set()
+    ways |= {"uncalibrated"} if "validation" in settings else set()
     assert found.keys() - {"curve"} == {"test", "sharpened", "train_seconds"} | ways  # all of it is shown
     for name in ("test", "sharpened", *ways):
         assert 0 <= found[name]["accuracy"] <= 1
@@ -57,6 +58,7 @@ def test_every_method_trains(method: str, few_pictures: None, tmp_path: Path) ->
     if "validation" in settings:
         assert "curve" not in found
         assert found["test"] != found["sharpened"]  # on the held-back pictures, and on halves of the test set
+        assert found["test"] != found["uncalibrated"]
     else:
         assert found["curve"]["epoch"] == [5]
         assert found["test"] == {name: found["curve"][name][0] for name in deep_lines.MEASURED}
@@ -213,7 +215,7 @@ def test_other_ways_to_predict_have_a_table() -> None:
         "refit": {"accuracy": 0.7, "nll": 0.8, "ece": 0.3},
     }
     *_, table = EXPERIMENT.tables([row(SOFTMAX, 0.9, 0.5, 0.1), row(OURS, 0.92, 0.6, 0.04, **ways)])
-    assert table.title == "GP-Tree, other ways to predict"
+    assert table.title == "Other ways to predict"
     assert table.lines == [
         ["CIFAR-10, 200 epochs", OURS, "as in the tables above", "92.00", "0.600", "4.00"],
         ["CIFAR-10, 200 epochs", OURS, "the tree at the mean of its latents", "80.00", "0.700", "20.00"],
