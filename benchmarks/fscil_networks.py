@@ -17,7 +17,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -87,7 +87,6 @@ class Embeddings(NamedTuple):
 
 
 STRONG = (RandomResizedCrop(0.2), RandomFlip(), ColourJitter(0.4, 0.4, 0.4))
-GENTLE = (RandomResizedCrop(0.3), RandomFlip(), ColourJitter(0.3, 0.3, 0.3))
 COMMON: dict[str, Any] = {
     "batch_size": 256,
     "schedule": Cosine(warmup=3),
@@ -104,6 +103,14 @@ def pretrained(epochs: int, objective: Any, rate: float, **others: Any) -> Train
     )
 
 
+CUB = Network(
+    "cub200",
+    100,
+    pretrained(24, CrossEntropy(label_smoothing=0.1), 0.01, batch_size=128),
+    (RandomResizedCrop(0.3), RandomFlip(), ColourJitter(0.3, 0.3, 0.3)),
+    backbone="efficientnet_lite0",
+    size=224,
+)
 #: A name stands for one training: another one gets another name, for rows know no more than the name.
 NETWORKS = {
     "mini-margin": Network(
@@ -116,23 +123,8 @@ NETWORKS = {
         STRONG,
         enlarged=(96, 108, 120),
     ),
-    "cub": Network(
-        "cub200",
-        100,
-        pretrained(24, CrossEntropy(label_smoothing=0.1), 0.01, batch_size=128),
-        GENTLE,
-        backbone="efficientnet_lite0",
-        size=224,
-    ),
-    "cub-held-back": Network(
-        "cub200",
-        100,
-        pretrained(24, CrossEntropy(label_smoothing=0.1), 0.01, batch_size=128, validation=5, calibrate=False),
-        GENTLE,
-        backbone="efficientnet_lite0",
-        size=224,
-        enlarged=(256, 288),
-    ),
+    "cub": CUB,
+    "cub-held-back": replace(CUB, training=replace(CUB.training, validation=5, calibrate=False), enlarged=(256, 288)),
     "cifar-plain": Network(
         "cifar100", 60, pretrained(150, CrossEntropy(), 0.2), (RandomCrop(4), RandomFlip()), stem="cifar"
     ),

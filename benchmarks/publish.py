@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from benchmarks import (
@@ -23,7 +23,7 @@ from benchmarks import (
 from benchmarks.experiment import RESULTS
 from benchmarks.experiments import deep_lines, deep_shown
 from benchmarks.rows import Row, Rows
-from benchmarks.tables import Summary
+from benchmarks.tables import Better, Column, Summary, best_of_columns
 from gptree.protocols import plot_curves, summary
 
 ROOT = Path(__file__).parent.parent
@@ -68,68 +68,57 @@ with squares cut out; the last line has neither, and no cross-entropy beside the
 def short_table(rows: Iterable[Row]) -> str:
     """Accuracy / NLL / ECE with all classes; the best of each is bold."""
     rows = heads.of_experiment(rows, "heads")
-    lines = [["data, shots a class", *SHOWN], ["---"] * (1 + len(SHOWN))]
+    lines = [["data, shots a class", *SHOWN]]
     for data, shots in TASKS:
         settings = {"classes": None, "shots": shots}
         task = [row for row in rows if row.trial.data == data and dict(row.trial.settings) == settings]
-        cells = []
-        for method in SHOWN.values():
-            own = [row for row in task if row.trial.method == method]
-            cells.append([Summary.of(own, column).mean for column in heads.COLUMNS[:3]])
-        lines.append([f"{data}, {shots}", *_cells(cells)])
-    table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
-    return f"{table}\n\n{CAPTION}\n"
+        of_method = [[row for row in task if row.trial.method == method] for method in SHOWN.values()]
+        lines.append([f"{data}, {shots}", *_cells(_means(of_method, heads.COLUMNS))])
+    return _table(lines, CAPTION)
 
 
 def deep_table(rows: Iterable[Row]) -> str:
     """Accuracy / NLL / ECE of the long trainings; the best of each is bold."""
     rows = [row for row in rows if row.trial.settings["epochs"] == deep_lines.LONG]
-    head, columns = ["ResNet-18"], [list(TRAINED)]
+    columns = [["ResNet-18", *TRAINED]]
     for data, name in deep_lines.NAMES.items():
         own = [row for row in rows if row.trial.data == data]
         of_method = [[row for row in own if row.trial.method == method] for method in TRAINED.values()]
-        head.append(f"{name}, seeds {' / '.join(str(len(some)) for some in of_method)}")
-        columns.append(_cells([[Summary.of(some, c).mean for c in deep_shown.COLUMNS[:3]] for some in of_method]))
-    lines = [head, ["---"] * len(head), *zip(*columns, strict=True)]
-    table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
-    return f"{table}\n\n{TRAINED_CAPTION}\n"
-
-
-def _cells(values: list[list[float]]) -> list[str]:
-    """Of one task, accuracy / NLL / ECE of each method."""
-    known = [cell for cell in values if not any(map(math.isnan, cell))]
-    best = [choose((cell[i] for cell in known), default=math.nan) for i, choose in enumerate((max, min, min))]
-    return [_cell(cell, best) for cell in values]
-
-
-def _cell(values: list[float], best: list[float]) -> str:
-    if any(math.isnan(value) for value in values):
-        return "–"
-    texts, tops = ((f"{v[0]:.1f}", f"{v[1]:.3f}", f"{v[2]:.1f}") for v in (values, best))
-    marked = (f"**{text}**" if text == top else text for text, top in zip(texts, tops, strict=True))
-    return " / ".join(marked)
+        seeds = " / ".join(str(len(some)) for some in of_method)
+        columns.append([f"{name}, seeds {seeds}", *_cells(_means(of_method, deep_shown.COLUMNS))])
+    return _table(list(zip(*columns, strict=True)), TRAINED_CAPTION)
 
 
 def arriving_table(rows: Iterable[Row]) -> str:
     """Accuracy / harmonic mean / NLL / ECE after the last session; the best of each is bold."""
-    sessions = list(fscil_features.session_rows(rows))
-    lines = [["method", *fscil_features.PROTOCOLS], ["---"] * (1 + len(fscil_features.PROTOCOLS))]
-    found = {(line["method"], line["data"]): line for line in summary(sessions)}
-    metrics = (("last", 100, 1, max), ("harmonic_mean", 100, 1, max), ("nll", 1, 3, min), ("ece", 100, 1, min))
-    best = {
-        (data, metric): choose(found[method, data][metric].mean for method in ARRIVING.values())
-        for data in fscil_features.PROTOCOLS
-        for metric, _, _, choose in metrics
-    }
-    for name, method in ARRIVING.items():
-        cells = []
-        for data in fscil_features.PROTOCOLS:
-            means = [(found[method, data][metric].mean, best[data, metric], *how) for metric, *how, _ in metrics]
-            texts = [(f"{scale * mean:.{digits}f}", mean == top) for mean, top, scale, digits in means]
-            cells.append(" / ".join(f"**{text}**" if is_best else text for text, is_best in texts))
-        lines.append([name, *cells])
-    table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
-    return f"{table}\n\n{ARRIVING_CAPTION}\n"
+    found = {(line["method"], line["data"]): line for line in summary(list(fscil_features.session_rows(rows)))}
+    metrics = {"last": 100, "harmonic_mean": 100, "nll": 1, "ece": 100}
+    columns = [["method", *ARRIVING]]
+    for data in fscil_features.PROTOCOLS:
+        of_method = [found[method, data] for method in ARRIVING.values()]
+        means = [[scale * line[metric].mean for metric, scale in metrics.items()] for line in of_method]
+        columns.append([data, *_cells(means, (1, 1, 3, 1), (max, max, min, min))])
+    return _table(list(zip(*columns, strict=True)), ARRIVING_CAPTION)
+
+
+def _means(of_method: list[list[Row]], columns: Sequence[Column]) -> list[list[float]]:
+    """Of each method, accuracy, NLL and ECE, which are the first columns."""
+    return [[Summary.of(rows, column).mean for column in columns[:3]] for rows in of_method]
+
+
+def _cells(
+    means: list[list[float]], digits: Sequence[int] = (1, 3, 1), better: Sequence[Better] = (max, min, min)
+) -> list[str]:
+    """Of one task, a cell a method: its numbers, the best of each in bold; a dash where it has none."""
+    known = [[Summary(mean, math.nan, int(not math.isnan(mean))) for mean in line] for line in means]
+    cells = best_of_columns(known, digits, better)
+    return [" / ".join(cell) if line[0].count else "–" for cell, line in zip(cells, known, strict=True)]
+
+
+def _table(lines: Sequence[Sequence[str]], caption: str) -> str:
+    head, *others = lines
+    table = "\n".join(f"| {' | '.join(line)} |" for line in (head, ["---"] * len(head), *others))
+    return f"{table}\n\n{caption}\n"
 
 
 def fill(path: Path, tables: dict[str, str]) -> None:

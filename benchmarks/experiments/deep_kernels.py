@@ -129,7 +129,7 @@ def after_training(
     found["sharpened"] = sharpened(result.vote, x, y)
     head, held_back = result.head, np.setdiff1d(np.arange(len(train_y)), result.rows)
     if len(held_back):
-        found["uncalibrated"] = measure(Vote(result.vote.first).log_probabilities(x), y)
+        found["uncalibrated"] = measure(result.vote.first.log_probabilities(x), y)
     if head is not None and isinstance(head.settings, SparseHead):
         alone = Vote(head)
 

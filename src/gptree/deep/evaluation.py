@@ -36,12 +36,17 @@ def embed(
     return torch.cat(found)
 
 
+def precision_of(network: nn.Module) -> torch.dtype | None:
+    """What a network computes in: the dtype of its first parameter of floats, None without one."""
+    return next((p.dtype for p in network.parameters() if p.is_floating_point()), None)
+
+
 def _embedded(network: nn.Module, x: Tensor) -> Tensor:
     try:
         return network(x)
     except RuntimeError as error:  # which torch raises for numbers of two precisions, without a word on who has which
-        own = next((p.dtype for p in network.parameters() if p.is_floating_point()), x.dtype)
-        if x.is_floating_point() and x.dtype != own:
+        own = precision_of(network)
+        if x.is_floating_point() and own not in (None, x.dtype):
             raise TypeError(
                 f"inputs are {x.dtype} and the network computes in {own}: turn them into {own}, in the transform of a "
                 f"data set or before, or the network into {x.dtype}."

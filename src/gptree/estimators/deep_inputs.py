@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.utils.data import Dataset
 
 from gptree.deep import Arrays, Augmentation, FromDataset, Source, require_shape
+from gptree.deep.evaluation import precision_of
 from gptree.deep.inputs import as_inputs, as_tensor
 from gptree.estimators.growing import to_numpy
 from gptree.values import require
@@ -58,9 +59,8 @@ class Inputs:
 
 
 def dtype_of(network: nn.Module) -> str:
-    """The dtype that a network computes in, by name: that of its first parameter of floats."""
-    found = (p.dtype for p in network.parameters() if p.is_floating_point())
-    return str(next(found, torch.get_default_dtype())).removeprefix("torch.")
+    """The dtype that a network computes in, by name."""
+    return str(precision_of(network) or torch.get_default_dtype()).removeprefix("torch.")
 
 
 def as_source(X: Any, dtype: str, augment: Sequence[Augmentation] = ()) -> Source:
