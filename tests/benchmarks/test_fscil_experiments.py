@@ -7,41 +7,22 @@ from typing import Any
 
 import numpy as np
 import pytest
+from session_cases import BASE, SESSIONS, WAY, made_up_pictures
 
-from benchmarks import fscil_features, fscil_networks
+from benchmarks import fscil_features
 from benchmarks.experiments import fscil, fscil_findings, fscil_lines, fscil_shown, gaps
 from benchmarks.experiments.fscil_lines import FROZEN, KERNELS, METHODS, PAPER, REPRESENTATIVES, TREES, Line
 from benchmarks.experiments.gaps import in_words, minus, verdict
 from benchmarks.fscil_networks import (
     HELD_BACK,
-    NETWORKS,
-    TEST,
-    Network,
-    make_backbone,
-    nearest_mean_accuracy,
     read,
     write,
 )
-from benchmarks.pictures import Pictures
 from benchmarks.rows import Row, Rows, Trial, run_trials
 from benchmarks.tables import Summary
 from gptree import GPForestClassifier
-from gptree.deep import CrossEntropy
 
 EXPERIMENTS = {experiment.name: experiment for experiment in fscil.EXPERIMENTS}
-BASE, SESSIONS, WAY = 5, 2, 2
-CLASSES = BASE + SESSIONS * WAY
-
-
-def made_up_pictures(per_class: int = 12) -> tuple[np.ndarray, Pictures]:
-    """Embeddings of classes that can be told apart, in eight dimensions, and what is known of the pictures."""
-    random = np.random.default_rng(0)
-    y = np.repeat(np.arange(CLASSES), per_class)
-    x = random.normal(size=(CLASSES, 8))[y] + 0.3 * random.normal(size=(len(y), 8))
-    place = np.tile(np.arange(per_class), CLASSES)
-    path = np.array([f"c{c}/{i}.jpg" for c, i in zip(y, place, strict=True)])
-    names = tuple(f"c{c}" for c in range(CLASSES))
-    return x, Pictures(np.zeros((len(y), 1, 1, 3), np.uint8), y, names, (place >= 8).astype(np.int8), path)
 
 
 @pytest.fixture
@@ -122,17 +103,6 @@ def test_trials_are_distinct_and_runs_travel(experiment):
     assert pickle.loads(pickle.dumps(experiment.run)) is fscil.run
 
 
-def test_embeddings_come_back(tmp_path, monkeypatch):
-    x, pictures = made_up_pictures()
-    monkeypatch.setattr(fscil_networks, "BYTES_A_FILE", 2 * x.shape[1] * 9)
-    write(x, pictures, tmp_path, "cub")
-    assert len(list(tmp_path.iterdir())) > 10
-    found = read("cub", tmp_path)
-    np.testing.assert_allclose(found.x, x, atol=2e-3)
-    np.testing.assert_array_equal(found.y, pictures.y)
-    np.testing.assert_array_equal(found.path, pictures.path)
-
-
 def test_streams_of_embeddings(folder, monkeypatch):
     monkeypatch.setattr(fscil, "CIFAR_SESSIONS", {"base": BASE, "way": WAY, "shot": 5, "seed": 0})
     for data, base_rows in (("mini-margin", 40), ("cifar-plain", 40)):
@@ -178,50 +148,6 @@ def test_what_is_measured_for_one_experiment_serves_another(folder, tmp_path, mo
     run_trials([line.trial(FROZEN, 0)], lambda trial: fscil.run(trial, folder), rows)
     (row,) = EXPERIMENTS["fscil-forgetting"].rows()
     assert row.trial.method == line.method
-
-
-def test_networks_are_there():
-    for data in fscil_lines.DATA:
-        assert data == FROZEN or isinstance(NETWORKS[data], Network)
-    for data, stem in (("cifar-plain", "cifar"), ("mini-margin", "small")):
-        backbone: Any = make_backbone(NETWORKS[data], None)
-        assert backbone.recipe["stem"] == stem
-
-
-def test_nearest_means_against_a_loop():
-    x, pictures = made_up_pictures()
-    y, learned, asked = pictures.y, pictures.split == 0, (pictures.split == TEST) & (pictures.y > 2)
-    learned &= y > 1  # numbers of the classes do not begin at 0
-    right = 0
-    for row in np.flatnonzero(asked):
-        cosines = {}
-        for c in set(y[learned]):
-            mean = np.mean([v / np.linalg.norm(v) for v in x[learned & (y == c)]], axis=0)
-            cosines[c] = x[row] @ mean / np.linalg.norm(mean)
-        right += max(cosines, key=cosines.__getitem__) == y[row]
-    assert nearest_mean_accuracy(x, y, learned, asked) == right / asked.sum()
-
-
-def test_a_network_is_trained_and_embeds_as_held_back_pictures_choose(tmp_path, monkeypatch):
-    """Three base classes of flat colour, two of eight pictures held back; two more classes are only embedded."""
-    random = np.random.default_rng(0)
-    y = np.repeat(np.arange(5), 12)
-    split = (np.arange(60) % 12 >= 8).astype(np.int8)
-    X = (random.integers(40, 200, (5, 1, 1, 3))[y] + random.integers(-20, 20, (60, 12, 12, 3))).astype(np.uint8)
-    pictures = Pictures(X, y, tuple("abcde"), split, np.array([f"c/{i}" for i in range(60)]))
-    how = fscil_networks.pretrained(
-        2, CrossEntropy(rotations=True), 0.05, validation=2, calibrate=False, mixed_precision="no", batch_size=9
-    )
-    monkeypatch.setitem(NETWORKS, "small", Network("small", 3, how, (), enlarged=(16,)))
-    monkeypatch.setattr(fscil_networks, "load", lambda *_, **__: pictures)
-    report = fscil_networks.run("small", tmp_path, tmp_path / "runs", tmp_path / "out", None)
-    sizes = ("as they are", "16 pixels")
-    best = max(sizes, key=lambda size: report["held back"][size])
-    assert set(report["held back"]) == {*sizes, f"{best}, four rotations"}
-    found = read("small", tmp_path / "out")
-    assert [np.sum(found.split[y == c] == HELD_BACK) for c in range(5)] == [2, 2, 2, 0, 0]
-    kept = nearest_mean_accuracy(found.x, y, (found.split == 0) & (y < 3), found.split == HELD_BACK)
-    assert kept == max(report["held back"].values())
 
 
 def test_forgetting_against_the_papers_formula(folder):

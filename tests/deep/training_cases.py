@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import torch
 from sklearn.datasets import load_digits
-from torch import Tensor
+from torch import Tensor, nn
 
-from gptree.deep import Batch, Source, SparseHead, Trained, Training, train, whole
+from gptree.deep import Batch, Source, SparseHead, Trained, Training, mlp, train, whole
 
 FEW = 5  # classes
 LABELS = ["zero", "one", "two", "three", "four"]
@@ -21,6 +21,10 @@ def digits(n: int = 200, dtype: type = np.float32) -> tuple[np.ndarray, np.ndarr
     found = load_digits()
     few = np.flatnonzero(found.target < FEW)[:n]
     return (found.images[few, None] / 16).astype(dtype), found.target[few]
+
+
+def network(seed: int = 0, **others: Any) -> nn.Module:
+    return mlp(64, hidden=(12,), embedding=6, seed=seed, **{"normalise": False, **others})
 
 
 class Interrupted(Exception):
