@@ -1,0 +1,55 @@
+"""Models saved by earlier versions load, and predict what they predicted. See `tests/saved_models/make.py`."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from saved_models.make import load, processor
+
+FOLDERS = sorted(file.parent for file in Path(__file__).parents[1].glob("saved_models/v*/*/expected.npz"))
+
+#: Largest differences of probabilities: of a model as it was saved, and of one that has changed since.
+AS_SAVED, CHANGED = 1e-12, 1e-8
+#: The same for models with arrays in single precision, on another processor than the one that computed them.
+AS_SAVED_SINGLE, CHANGED_SINGLE = 1e-5, 1e-3
+
+
+@pytest.fixture(autouse=True)
+def no_warnings() -> Iterator[None]:
+    """None about arrays without feature names, and none about base classes that were removed."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        yield
+
+
+def check_same(log_proba: np.ndarray, expected: np.ndarray, atol: float) -> None:
+    np.testing.assert_allclose(np.exp(log_proba), np.exp(expected), rtol=0, atol=atol)
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: f"{folder.parent.name}-{folder.name}")
+def test_a_saved_model_predicts_what_it_predicted(folder: Path) -> None:
+    expected = dict(np.load(folder / "expected.npz"))
+    elsewhere = (folder.parent / "processor.txt").read_text(encoding="utf-8").strip() != processor()
+    loose = elsewhere and bool(expected["single"])
+    as_saved, changed = (AS_SAVED_SINGLE, CHANGED_SINGLE) if loose else (AS_SAVED, CHANGED)
+    X, model = expected["X"], load(folder)
+    assert model.classes_.tolist() == expected["classes"].tolist()
+    assert model.classes_.dtype.str == expected["classes_dtype"]
+    check_same(model.predict_log_proba(X), expected["log_proba"], as_saved)
+    if "feature_names" in expected:
+        assert model.feature_names_in_.tolist() == expected["feature_names"].tolist()
+    if "novelty" in expected:
+        np.testing.assert_allclose(model.novelty_score(X), expected["novelty"], rtol=0, atol=as_saved)
+        np.testing.assert_allclose(model.novelty_threshold(), expected["threshold"], rtol=0, atol=changed)
+        nearest = [[near.entry, near.row] for near in model.explain(X[:1])[0].neighbours]
+        assert nearest == expected["neighbours"].tolist()
+    if "log_proba_after_undo" in expected:
+        check_same(load(folder).undo().predict_log_proba(X), expected["log_proba_after_undo"], changed)
+    if "log_proba_after_add" in expected:
+        model.add_classes(expected["X_add"], expected["y_add"])
+        check_same(model.predict_log_proba(X), expected["log_proba_after_add"], changed)
