@@ -21,7 +21,7 @@ from torch.nn.functional import cross_entropy
 
 from benchmarks.rows import Row, Rows, Trial, run_trials
 from benchmarks.tables import Column, markdown
-from gptree.deep import SparseHead, TreeHead, resnet18
+from gptree.deep import TreeHead, VariationalTree, resnet18
 from gptree.maths.kernels import make_kernel
 from gptree.tree import build_tree
 
@@ -102,7 +102,7 @@ def make_head(
 
     tree = build_tree(None, means.double().numpy(), list(range(classes)), 0)
     point_class = torch.arange(classes).repeat_interleave(inducing)
-    settings = SparseHead(inducing=inducing, cap=cap, dtype=dtype)
+    settings = VariationalTree(inducing=inducing, cap=cap, dtype=dtype)
     counts = torch.full((classes,), 500)
     kernel = make_kernel("rbf", 4.0, 1.0)
     head = TreeHead(tree, draw(point_class), point_class.to(device), counts, kernel, settings)

@@ -52,7 +52,7 @@ METHODS = (
 NAMES = ("data", "method", "settings", "seed", "versions", "machine", "commit")
 
 
-def make_method(name: str, seed: int, representatives: int = 5, kernel: str = "rbf") -> Any:
+def make_method(name: str, seed: int, exemplars: int = 5, kernel: str = "rbf") -> Any:
     """A method of `METHODS`. The kernel is that of the paper's tree; rivals take neither of the two settings."""
     family, _, variant = name.partition(", ")
     if family.startswith("rival: "):
@@ -60,7 +60,7 @@ def make_method(name: str, seed: int, representatives: int = 5, kernel: str = "r
         if "random_state" in rival.get_params():
             rival.set_params(random_state=seed)
         return Mapped(rival)
-    growth = Growth(representatives, strategy=STRATEGIES[variant])
+    growth = Growth(exemplars, strategy=STRATEGIES[variant])
     if family == "paper":
         return GPTreeClassifier.paper(kernel, output_scale=8.0, growth=growth, random_state=seed)
     return {"forest": GPForestClassifier, "tree": GPTreeClassifier}[family](growth=growth, random_state=seed)
@@ -78,7 +78,7 @@ def make_stream(data: str, folder: str, seed: int) -> SessionStream:
 
 def trials() -> list[Trial]:
     return [
-        Trial("fscil-features", method, data, seed, {**protocol, "representatives": 5})
+        Trial("fscil-features", method, data, seed, {**protocol, "exemplars": 5})
         for data, protocol in PROTOCOLS.items()
         for seed in range(SEEDS)
         for method in METHODS
@@ -103,9 +103,9 @@ class Informed:
 
 
 def run_method(trial: Trial, stream: SessionStream, told: Mapping[str, Any] | None = None) -> Mapping[str, Any]:
-    """Teach the trial's method the stream; of its settings, `representatives` and `kernel` are the method's."""
+    """Teach the trial's method the stream; of its settings, `exemplars` and `kernel` are the method's."""
     torch.set_num_threads(1)
-    chosen = {name: value for name, value in trial.settings.items() if name in ("representatives", "kernel")}
+    chosen = {name: value for name, value in trial.settings.items() if name in ("exemplars", "kernel")}
     method: Any = Informed(make_method(trial.method, trial.seed, **chosen), told or {})
     result = run_stream(method, stream, seed=trial.seed, method=trial.method)
     sessions = [{key: value for key, value in row.items() if key not in NAMES} for row in result.rows]

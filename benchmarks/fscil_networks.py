@@ -4,10 +4,10 @@
 
 NAME is one of `NETWORKS`. Trains on the base classes of the public lists (what was interrupted goes on from `--runs`),
 and writes to `--out` the embeddings of all pictures, averaged over the picture and its mirror image, as files
-`NAME.0.npz`, … of float16 `x` with `y`, `split` (0 to learn from, 1 to test on, 2 to learn from but held back from the
+`NAME.0.npz`, … of float16 `x` with `y`, `split` (0 to learn from, 1 to test on, 2 to learn from but held out from the
 network) and `path`: the folder `networks` of the experiments on sessions.
 A network trained on parts of pictures has seen things larger than they are in whole ones, and one trained on turned
-pictures says something else about a picture each way up: where pictures were held back, they choose the size at which
+pictures says something else about a picture each way up: where pictures were held out, they choose the size at which
 all are embedded, and whether four rotations are, side by side. Prints the accuracy of nearest class means, before any
 head.
 """
@@ -37,8 +37,8 @@ from gptree.deep import (
     RandomCrop,
     RandomFlip,
     RandomResizedCrop,
-    SparseHead,
     Training,
+    VariationalTree,
     embed,
     resnet18,
     train,
@@ -62,7 +62,7 @@ class Network:
     backbone: str = "resnet18"
     stem: Literal["small", "cifar"] = "small"
     size: int | None = None
-    #: Sizes to which pictures may be enlarged before they are embedded, as chosen on those held back.
+    #: Sizes to which pictures may be enlarged before they are embedded, as chosen on those held out.
     enlarged: tuple[int, ...] = ()
 
 
@@ -124,7 +124,7 @@ NETWORKS = {
         enlarged=(96, 108, 120),
     ),
     "cub": CUB,
-    "cub-held-back": replace(CUB, training=replace(CUB.training, validation=5, calibrate=False), enlarged=(256, 288)),
+    "cub-held-out": replace(CUB, training=replace(CUB.training, validation=5, calibrate=False), enlarged=(256, 288)),
     "cifar-plain": Network(
         "cifar100", 60, pretrained(150, CrossEntropy(), 0.2), (RandomCrop(4), RandomFlip()), stem="cifar"
     ),
@@ -162,12 +162,12 @@ def run(name: str, pictures: Path, runs: Path, out: Path, weights: Path | None) 
         found.y[base],
         found.names[: network.base],
         training=network.training,
-        head=SparseHead(inducing=5, learn_kernel="shared"),
+        head=VariationalTree(inducing=5, learn_kernel="shared"),
         folder=runs / name,
     )
     seconds = time.perf_counter() - start
     found.split[np.delete(np.flatnonzero(base), result.rows)] = HELD_BACK
-    x, held_back = best_view(network, result.network, found, source)
+    x, held_out = best_view(network, result.network, found, source)
     write(x, found, out, name)
     learned, test, first = found.split != TEST, found.split == TEST, found.y < network.base
     report = {
@@ -175,7 +175,7 @@ def run(name: str, pictures: Path, runs: Path, out: Path, weights: Path | None) 
         "seconds": seconds,
         "base": nearest_mean_accuracy(x, found.y, learned & first, test & first),
         "all": nearest_mean_accuracy(x, found.y, learned, test),
-        "held back": held_back,
+        "held out": held_out,
         "log": result.log[-1],
     }
     (out / f"{name}.json").write_text(json.dumps(report) + "\n")
@@ -185,20 +185,20 @@ def run(name: str, pictures: Path, runs: Path, out: Path, weights: Path | None) 
 def best_view(
     settings: Network, network: nn.Module, found: Pictures, source: Arrays
 ) -> tuple[np.ndarray, dict[str, float]]:
-    """Embeddings of all pictures as those held back like them best, and what they say of each way to look."""
-    trained, held_back = (found.split == 0) & (found.y < settings.base), found.split == HELD_BACK
+    """Embeddings of all pictures as those held out like them best, and what they say of each way to look."""
+    trained, held_out = (found.split == 0) & (found.y < settings.base), found.split == HELD_BACK
     lenses = {"as they are": network} | {f"{size} pixels": Enlarged(network, size) for size in settings.enlarged}
     views = {name: embedded(lens, found.X, source) for name, lens in lenses.items()}
-    if not held_back.any():
+    if not held_out.any():
         return views["as they are"], {}
-    accuracy = {name: nearest_mean_accuracy(x, found.y, trained, held_back) for name, x in views.items()}
+    accuracy = {name: nearest_mean_accuracy(x, found.y, trained, held_out) for name, x in views.items()}
     best = max(accuracy, key=accuracy.__getitem__)
     if settings.training.objective.rotations:
         turned = (np.ascontiguousarray(np.rot90(found.X, k, (1, 2))) for k in (1, 2, 3))
         others = [embedded(lenses[best], pictures, source) for pictures in turned]
         x = np.concatenate([unit_length(view) for view in (views[best], *others)], axis=1)
         name = f"{best}, four rotations"
-        views[name], accuracy[name] = x, nearest_mean_accuracy(x, found.y, trained, held_back)
+        views[name], accuracy[name] = x, nearest_mean_accuracy(x, found.y, trained, held_out)
     return views[max(accuracy, key=accuracy.__getitem__)], accuracy
 
 

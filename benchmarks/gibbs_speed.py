@@ -26,7 +26,7 @@ from benchmarks.tables import Column, Summary, grouped
 from gptree import ClassTree, Gibbs, GPTreeClassifier
 from gptree.estimators import UnitLength
 from gptree.maths import log_sigmoid_expectation, sample_pg
-from gptree.protocols.calibration import accuracy, nll
+from gptree.metrics import accuracy, nll
 from gptree.tree import TwoMeans, class_log_probabilities
 
 HERE = Path(__file__).parent

@@ -27,7 +27,7 @@ from benchmarks.tables import Column, Summary, field_of, grouped, markdown
 from gptree import CoordinateAscent, Gibbs, GPForestClassifier, GPTreeClassifier, SphereMap
 from gptree.experts import LDA, Examples, Expert, KernelDensity, KernelRidge, Pool, RandomFeatures, Ridge
 from gptree.maths import make_kernel
-from gptree.protocols.calibration import accuracy, brier, columns, ece, nll
+from gptree.metrics import accuracy, brier, columns, ece, nll
 from gptree.rivals import RIVALS
 
 RESULTS = Path(__file__).parent / "results"
@@ -64,11 +64,11 @@ EXPERTS: dict[str, Expert] = {
 #: Single changes to the default forest.
 VARIANTS: dict[str, dict[str, Any]] = {
     "gptree forest": {},
-    "gptree forest, one tree": {"n_trees": 1},
-    "gptree forest, eight trees": {"n_trees": 8},
+    "gptree forest, one tree": {"n_estimators": 1},
+    "gptree forest, eight trees": {"n_estimators": 8},
     "gptree forest, float32": {"dtype": "float32"},
     "gptree forest, no node limit": {"node_limit": None},
-    "gptree forest, 1,024 representatives": {"node_limit": 1024},
+    "gptree forest, 1,024 exemplars": {"node_limit": 1024},
     "gptree forest, output scale 5": {"kernel": make_kernel("rbf", 5.0)},
     "gptree forest, 20 sweeps": {"inference": CoordinateAscent(sweeps=20, tolerance=0.0)},
     "gptree forest, quadrature": {"predict_at": "quadrature"},

@@ -24,7 +24,7 @@ from benchmarks.data import Dataset, load
 from benchmarks.rows import Row, Rows, Trial, run_trials
 from benchmarks.tables import Column, grouped, markdown
 from gptree import GPTreeClassifier
-from gptree.estimators.suggestion import uncertainty
+from gptree.estimators.active import uncertainty
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

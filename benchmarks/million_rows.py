@@ -22,7 +22,7 @@ from benchmarks.make_features import class_by_class
 from benchmarks.rows import Row, Rows, Trial, run_trials
 from benchmarks.tables import Column, markdown
 from gptree import GPTreeClassifier, SparseVariational
-from gptree.protocols.calibration import accuracy, ece, nll
+from gptree.metrics import accuracy, ece, nll
 
 RESULTS = Path(__file__).parent / "results" / "million_rows.jsonl"
 ROWS, DIMENSIONS, CLASSES, QUERIES = 1_000_000, 512, 100, 10_000

@@ -18,7 +18,7 @@ from benchmarks.data import Dataset, draw, load
 from benchmarks.rows import Row, Trial, measure_and_print
 from benchmarks.tables import Column, markdown
 from gptree import GPForestClassifier, GPTreeClassifier, SphereMap
-from gptree.protocols.calibration import auroc
+from gptree.metrics import auroc
 from gptree.rivals import RIVALS
 
 RESULTS = Path(__file__).parent / "results" / "novelty.jsonl"

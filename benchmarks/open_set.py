@@ -20,8 +20,8 @@ from benchmarks.data import draw, load
 from benchmarks.rows import Row, Trial, measure_and_print
 from benchmarks.tables import Column, markdown
 from gptree import GPForestClassifier
+from gptree.metrics import auroc
 from gptree.model import novelty_threshold
-from gptree.protocols.calibration import auroc
 
 RESULTS = Path(__file__).parent / "results" / "open_set.jsonl"
 #: Data and the number of known classes.

@@ -23,7 +23,7 @@ from benchmarks.data import load
 from benchmarks.rows import Row, Trial, measure_and_print
 from benchmarks.tables import Column, markdown
 from gptree import GPTreeClassifier, SparseVariational
-from gptree.protocols.calibration import accuracy, ece, nll
+from gptree.metrics import accuracy, ece, nll
 
 RESULTS = Path(__file__).parent / "results" / "sparse_cap.jsonl"
 CLASSES = {"clinc150": 150, "cub200": 200}

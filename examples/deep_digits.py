@@ -15,7 +15,7 @@ import numpy as np
 from sklearn.datasets import load_digits
 
 from gptree import DeepGPTreeClassifier, GPForestClassifier, Growth
-from gptree.deep import RandomCrop, SparseHead, Training, convnet
+from gptree.deep import RandomCrop, Training, VariationalTree, convnet
 from gptree.protocols import accuracy, columns, ece, hold_out, nll
 
 BASE, SHOTS = 8, 5  # digits that the network is trained on, pictures of each of the others
@@ -26,7 +26,7 @@ def deep(cross_entropy: int, epochs: int, **others: Any) -> DeepGPTreeClassifier
     return DeepGPTreeClassifier(
         convnet(channels=1, width=32, depth=2),
         training=Training(epochs, cross_entropy, batch_size=64, validation=0.15),
-        sparse=SparseHead(inducing=10),
+        variational=VariationalTree(inducing=10),
         augment=(RandomCrop(1),),
         random_state=0,
         device="cpu",
@@ -50,7 +50,7 @@ def main(epochs: int) -> None:
         forest = GPForestClassifier(growth=Growth(shots=SHOTS))
         softmax = deep(epochs, epochs)
         gp_tree = deep(epochs // 2, epochs, folder=folder)
-        on_gp_tree = deep(epochs // 2, epochs, folder=folder, head=forest)  # finds the network there, trained
+        on_gp_tree = deep(epochs // 2, epochs, folder=folder, classifier=forest)  # finds the network there, trained
         print(f"{'digits 0 to 7':26s} accuracy      NLL      ECE")
         for name, model in (("softmax", softmax), ("GP-Tree", gp_tree), ("forest on its embeddings", on_gp_tree)):
             model.fit(X_train[base], y_train[base])

@@ -29,10 +29,10 @@ from gptree.deep import (
     Cutout,
     RandomCrop,
     RandomFlip,
-    SparseHead,
     Trained,
     Training,
-    Vote,
+    VariationalTree,
+    WeightedEnsemble,
     embed,
     measure,
     resnet18,
@@ -58,7 +58,7 @@ OF_TRAINING = (
 
 def make_head(trial: Trial) -> Any:
     own = {name: value for name, value in trial.settings.items() if name not in OF_TRAINING}
-    return {"SV-DKL": SVDKL, "GPDNN": GPDNN}.get(trial.method, SparseHead)(**own)
+    return {"SV-DKL": SVDKL, "GPDNN": GPDNN}.get(trial.method, VariationalTree)(**own)
 
 
 def run(trial: Trial, folder: Path) -> Mapping[str, Any]:
@@ -120,25 +120,25 @@ def after_training(
     All are in full precision.
     """
     found: dict[str, Any] = {"train_seconds": sum(row["seconds"] for row in result.log)}
-    device = result.vote.weights.device
+    device = result.ensemble.weights.device
     (train_x, train_y), (x, y) = (
         (embed(result.network, source, np.arange(len(labels)), device), torch.as_tensor(labels, device=device))
         for source, labels in (learned, asked)
     )
     found["test"] = measure(result.log_probabilities(x), y)
-    found["sharpened"] = sharpened(result.vote, x, y)
-    head, held_back = result.head, np.setdiff1d(np.arange(len(train_y)), result.rows)
-    if len(held_back):
-        found["uncalibrated"] = measure(result.vote.first.log_probabilities(x), y)
-    if head is not None and isinstance(head.settings, SparseHead):
-        alone = Vote(head)
+    found["sharpened"] = sharpened(result.ensemble, x, y)
+    head, held_out = result.head, np.setdiff1d(np.arange(len(train_y)), result.rows)
+    if len(held_out):
+        found["uncalibrated"] = measure(result.ensemble.first.log_probabilities(x), y)
+    if head is not None and isinstance(head.settings, VariationalTree):
+        alone = WeightedEnsemble(head)
 
         def measured(*how: str) -> dict[str, float]:
-            if len(held_back):
-                alone.choose(train_x[held_back], train_y[held_back], *how)
+            if len(held_out):
+                alone.choose(train_x[held_out], train_y[held_out], *how)
             return measure(alone.log_probabilities(x, *how), y)
 
-        if len(held_back):
+        if len(held_out):
             found["alone"] = measured()
         found["at the mean"] = measured("mean")
         head.refit(train_x[result.rows], train_y[result.rows], REFIT_SWEEPS)
@@ -146,13 +146,13 @@ def after_training(
     return found
 
 
-def sharpened(vote: Vote, x: torch.Tensor, y: torch.Tensor) -> dict[str, float]:
+def sharpened(ensemble: WeightedEnsemble, x: torch.Tensor, y: torch.Tensor) -> dict[str, float]:
     """Each half of the test rows with the weights that are best on the other half."""
-    vote, second = Vote(*vote.layers), torch.arange(len(y), device=y.device) % 2 == 1
+    ensemble, second = WeightedEnsemble(*ensemble.layers), torch.arange(len(y), device=y.device) % 2 == 1
     together = torch.empty(len(y), int(y.max()) + 1, dtype=torch.float64, device=y.device)
     for here in (second, ~second):
-        vote.choose(x[~here], y[~here])
-        together[here] = vote.log_probabilities(x[here])
+        ensemble.choose(x[~here], y[~here])
+        together[here] = ensemble.log_probabilities(x[here])
     return measure(together, y)
 
 

@@ -15,8 +15,8 @@ REFIT_SWEEPS = 10
 MEASURED = ("accuracy", "nll", "ece")
 SOFTMAX, SMOOTHED = "softmax", "softmax, label smoothing 0.1"
 OURS, ALONE = "GP-Tree", "GP-Tree, bound alone"
-OURS_CALIBRATED, SOFTMAX_CALIBRATED = "GP-Tree, 10 % held back", "softmax, 10 % held back"
-OURS_CUT, SOFTMAX_CUT = "GP-Tree, cutout, 2 % held back", "softmax, cutout, 2 % held back"
+OURS_CALIBRATED, SOFTMAX_CALIBRATED = "GP-Tree, 10 % held out", "softmax, 10 % held out"
+OURS_CUT, SOFTMAX_CUT = "GP-Tree, cutout, 2 % held out", "softmax, cutout, 2 % held out"
 #: Pixels a side, as in the paper on cutout.
 CUTOUT = {"cifar100": 8, "cifar10": 16}
 #: Of GP-Tree by our training: at most 1,024 inducing points a node, and the kernel as it is.

@@ -103,7 +103,7 @@ WAYS_NOTE = (
     "Test set. Not calibrated: softmax, or the tree alone, as they were trained (from the scores that the runs kept, "
     "in half precision on CIFAR-100). At the mean: without the variance of the latent functions. Refitted: the "
     f"posteriors of the nodes after {REFIT_SWEEPS} sweeps of coordinate ascent over all pictures trained on, the "
-    "network as it is. These are in full precision; where pictures were held back, one number is chosen on them."
+    "network as it is. These are in full precision; where pictures were held out, one number is chosen on them."
 )
 
 
@@ -198,9 +198,9 @@ chooses its start on 10 % of the training pictures, and has three seeds; here a 
 for all methods, chosen for softmax, and the last epoch. GP-Tree has at most 1,024 inducing points a node, and node
 weights as in the paper but for a common factor. Methods train on all training pictures, unless they are said to hold
 some back."""
-HELD_BACK = "the pictures held back choose how sure predictions are, and nothing else."
+HELD_BACK = "the pictures held out choose how sure predictions are, and nothing else."
 ONCE = (
-    "Where pictures are held back, the test set is measured once, in full precision, and not as the network is "
+    "Where pictures are held out, the test set is measured once, in full precision, and not as the network is "
     "trained, which changes accuracy by a few hundredths of a point."
 )
 #: Shown for the methods that have rows.

@@ -62,13 +62,13 @@ def called(trial: Trial, lines: tuple[Line, ...]) -> str:
 
 
 def run(trial: Trial, folder: Path) -> Mapping[str, Any]:
-    stream, unseen = make_stream(trial.data, Path(folder))
+    stream, held_out = make_stream(trial.data, Path(folder))
     base_rows = trial.settings.get("base_rows", "all")
-    if base_rows == "held back":
+    if base_rows == "held out":
         base, *later = stream.sessions
-        base = replace(base, X=base.X[unseen], y=base.y[unseen])
+        base = replace(base, X=base.X[held_out], y=base.y[held_out])
         stream = SessionStream(stream.name, (base, *later))
-    return fscil_features.run_method(trial, stream, {"unseen": unseen} if base_rows == "told" else {})
+    return fscil_features.run_method(trial, stream, {"held_out": held_out} if base_rows == "told" else {})
 
 
 def make_stream(data: str, folder: Path) -> tuple[SessionStream, np.ndarray | None]:
@@ -85,9 +85,9 @@ def make_stream(data: str, folder: Path) -> tuple[SessionStream, np.ndarray | No
         parts = (array[some] for some in (~test, test) for array in (numbers, found.y))
         # classes arrive in the order of their numbers, as in the public lists
         stream = stream_from_arrays(*parts, **CIFAR_SESSIONS, order=np.unique(found.y), name=data)
-    unseen = found.split[stream.sessions[0].X[:, 0]] == HELD_BACK
+    held_out = found.split[stream.sessions[0].X[:, 0]] == HELD_BACK
     sessions = (replace(s, X=found.x[s.X[:, 0]], X_test=found.x[s.X_test[:, 0]]) for s in stream.sessions)
-    return SessionStream(data, tuple(sessions)), unseen
+    return SessionStream(data, tuple(sessions)), held_out
 
 
 def experiment(
@@ -176,12 +176,12 @@ EXPERIMENTS: tuple[Experiment, ...] = (
         differs=f"{STUDY_DIFFERS}\nGrafting is not in the paper.",
     ),
     experiment(
-        "fscil-representatives",
+        "fscil-exemplars",
         REPRESENTATIVES,
         STUDIED,
-        findings.representatives,
+        findings.exemplars,
         title="How many examples of a base class are kept",
-        paper="supplement, figure of the number of representative samples",
+        paper="supplement, figure of the number of exemplar samples",
         differs=f"{STUDY_DIFFERS}\nRepresentatives are the examples nearest to k-means centres; the paper learns them. "
         f"{FIGURE_ONLY}",
     ),

@@ -18,8 +18,8 @@ from benchmarks.tables import Summary
 
 FORESTS = {
     lines.FOREST: "The default forest",
-    lines.FEW: "Fitted to the rows held back alone it",
-    lines.TOLD: "Fitted to all rows and told which were held back it",
+    lines.FEW: "Fitted to the rows held out alone it",
+    lines.TOLD: "Fitted to all rows and told which were held out it",
 }
 AGREES, DISAGREES = "as in the paper", "unlike in the paper"
 LAST = -1
@@ -65,9 +65,9 @@ def _each(rows: list[Row], data: Sequence[str], needed: Sequence[Line], say: Cal
 
 def _told(gap: Summary, papers: str = "") -> str:
     """A gap and what it says of the paper, which has it positive, beside the paper's own."""
-    judged = {AHEAD: f", {AGREES}", BEHIND: f", {DISAGREES}"}
+    calibration_rows = {AHEAD: f", {AGREES}", BEHIND: f", {DISAGREES}"}
     said = in_words(gap)
-    return f"{shown(gap)} ({papers}{said}{judged.get(said, '')})"
+    return f"{shown(gap)} ({papers}{said}{calibration_rows.get(said, '')})"
 
 
 def _listed(found: Found, wanted: Sequence[Line], metric: str = "accuracy") -> str:
@@ -142,8 +142,8 @@ def trees(rows: list[Row], *, data: Sequence[str]) -> str:
     return _each(rows, data, published, say)
 
 
-def representatives(rows: list[Row], *, data: Sequence[str]) -> str:
-    """The supplement's figure: fewer representatives cost a little, more in later sessions."""
+def exemplars(rows: list[Row], *, data: Sequence[str]) -> str:
+    """The supplement's figure: fewer exemplars cost a little, more in later sessions."""
     most, *fewer = lines.REPRESENTATIVES
 
     def say(found: Found) -> list[str]:

@@ -24,8 +24,8 @@ from benchmarks.data import Dataset, draw, load
 from benchmarks.rows import Trial
 from gptree import CoordinateAscent, Gibbs, GPForestClassifier, GPTreeClassifier, SparseVariational, SphereMap
 from gptree.inference import Inference
-from gptree.protocols.calibration import accuracy, ece, nll
-from gptree.rivals import LogisticHead, LogisticSoftmaxGP, OneVsEachGP, StickBreakingGP
+from gptree.metrics import accuracy, ece, nll
+from gptree.rivals import LogisticRival, LogisticSoftmaxGP, OneVsEachGP, StickBreakingGP
 from gptree.rivals.gibbs_head import OverBudget
 from gptree.tree import RandomBalanced
 
@@ -113,7 +113,7 @@ GIBBS_METHODS: dict[str, Maker] = {
 
 PLAIN_METHODS: dict[str, Callable[[int], Any]] = {
     "residual forest": lambda seed: GPForestClassifier(device="cpu", random_state=seed),
-    "logistic regression": lambda seed: make_pipeline(SphereMap(), LogisticHead()),
+    "logistic regression": lambda seed: make_pipeline(SphereMap(), LogisticRival()),
 }
 """With nothing left to choose on validation rows; both on the default feature map."""
 

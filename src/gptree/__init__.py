@@ -14,13 +14,13 @@ from gptree.incremental import (
     Graft,
     Growth,
     Herding,
-    KMeansSamples,
+    KMeansExemplars,
+    KMeansPlusPlusExemplars,
     RebuildTree,
     SessionTree,
     SharedRoot,
-    SpreadSamples,
 )
-from gptree.inference import CoordinateAscent, Gibbs, InducingPoints, LearnKernel, Representatives, SparseVariational
+from gptree.inference import CoordinateAscent, Gibbs, InducingPoints, LearnKernel, SparseVariational, SubsetOfData
 from gptree.tree import ClassTree
 
 __all__ = [
@@ -34,15 +34,15 @@ __all__ = [
     "Growth",
     "Herding",
     "InducingPoints",
-    "KMeansSamples",
+    "KMeansExemplars",
+    "KMeansPlusPlusExemplars",
     "LearnKernel",
     "RebuildTree",
-    "Representatives",
     "SessionTree",
     "SharedRoot",
     "SparseVariational",
     "SphereMap",
-    "SpreadSamples",
+    "SubsetOfData",
     "UnitLength",
     "__version__",
     "load_model",

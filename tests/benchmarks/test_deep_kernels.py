@@ -25,7 +25,7 @@ from benchmarks.experiments.deep_lines import (
 )
 from benchmarks.pictures import Pictures
 from benchmarks.rows import Row, Trial
-from gptree.deep import Cosine, CrossEntropy, Cutout, SparseHead, Vote, measure
+from gptree.deep import Cosine, CrossEntropy, Cutout, VariationalTree, WeightedEnsemble, measure
 from gptree.rivals import GPDNN, SVDKL
 
 (EXPERIMENT,) = deep_kernels.EXPERIMENTS
@@ -57,7 +57,7 @@ def test_every_method_trains(method: str, few_pictures: None, tmp_path: Path) ->
         assert np.isfinite([found[name]["nll"], found[name]["ece"]]).all()
     if "validation" in settings:
         assert "curve" not in found
-        assert found["test"] != found["sharpened"]  # on the held-back pictures, and on halves of the test set
+        assert found["test"] != found["sharpened"]  # on the held-out pictures, and on halves of the test set
         assert found["test"] != found["uncalibrated"]
     else:
         assert found["curve"]["epoch"] == [5]
@@ -109,32 +109,33 @@ def test_what_tells_the_methods_apart(method: str, few_pictures: None, tmp_path:
     assert training.objective == CrossEntropy(label_smoothing=0.1 if method in (SMOOTHED, OURS) else 0.0)
     assert training.objective_weight == {OURS: 3.0, OURS_CALIBRATED: 1.0, OURS_CUT: 1.0}.get(method, 0.0)
     assert training.head_weight == (0.1 if method == OURS_CUT else 1.0)
-    held_back = {OURS_CALIBRATED: 0.1, SOFTMAX_CALIBRATED: 0.1, OURS_CUT: 0.02, SOFTMAX_CUT: 0.02}.get(method)
-    assert (training.validation, training.calibrate) == (held_back, held_back is not None)
-    assert (given["held_out"] is None) == (held_back is not None)
+    held_out = {OURS_CALIBRATED: 0.1, SOFTMAX_CALIBRATED: 0.1, OURS_CUT: 0.02, SOFTMAX_CUT: 0.02}.get(method)
+    assert (training.validation, training.calibrate) == (held_out, held_out is not None)
+    assert (given["held_out"] is None) == (held_out is not None)
     assert [a for a in source.augment if isinstance(a, Cutout)] == [Cutout(8)] * (method in (OURS_CUT, SOFTMAX_CUT))
     heads = {
-        ALONE: SparseHead(inducing=40, cap=1024, learn_kernel="shared"),
+        ALONE: VariationalTree(inducing=40, cap=1024, learn_kernel="shared"),
         **dict.fromkeys(
-            (OURS, OURS_CALIBRATED, OURS_CUT), SparseHead(inducing=40, cap=1024, learn_kernel="no", dtype="float32")
+            (OURS, OURS_CALIBRATED, OURS_CUT),
+            VariationalTree(inducing=40, cap=1024, learn_kernel="no", dtype="float32"),
         ),
         "SV-DKL": SVDKL(grid_size=64, features=64),
         "GPDNN": GPDNN(inducing=40, epsilon=1e-3, covariance="diagonal"),
     }
-    assert head == heads.get(method, SparseHead())
+    assert head == heads.get(method, VariationalTree())
 
 
 def test_sharpening_never_measures_where_it_chose() -> None:
     """By hand on each half; the vote is as before."""
-    vote = Vote(CrossEntropy().layer(3, 4, 0, torch.float64))
+    ensemble = WeightedEnsemble(CrossEntropy().layer(3, 4, 0, torch.float64))
     x, y = torch.randn(50, 3, generator=torch.Generator().manual_seed(1)).double() * 4, torch.arange(50) % 4
     expected = torch.empty(50, 4, dtype=torch.float64)
     for start in (0, 1):
-        vote.choose(x[1 - start :: 2], y[1 - start :: 2])
-        expected[start::2] = vote.log_probabilities(x[start::2])
-    vote.weights.fill_(0.7)
-    assert sharpened(vote, x, y) == measure(expected, y)
-    assert float(vote.weights) == 0.7
+        ensemble.choose(x[1 - start :: 2], y[1 - start :: 2])
+        expected[start::2] = ensemble.log_probabilities(x[start::2])
+    ensemble.weights.fill_(0.7)
+    assert sharpened(ensemble, x, y) == measure(expected, y)
+    assert float(ensemble.weights) == 0.7
 
 
 def row(
@@ -164,11 +165,11 @@ def test_what_is_shown_follows_the_rows(tmp_path: Path, monkeypatch: pytest.Monk
     fair = EXPERIMENT.findings([*rows, row(OURS_CALIBRATED, 0.9, 0.4, 0.01), row(SOFTMAX_CALIBRATED, 0.9, 0.4, 0.02)])
     assert [line.split(": ")[1] for line in fair.splitlines()] == [
         "GP-Tree against softmax",
-        "GP-Tree, 10 % held back against softmax",
-        "GP-Tree, 10 % held back against softmax, 10 % held back",
+        "GP-Tree, 10 % held out against softmax",
+        "GP-Tree, 10 % held out against softmax, 10 % held out",
     ]
     cut = [row(OURS_CUT, 0.9, 0.4, 0.01), row(SOFTMAX_CUT, 0.9, 0.4, 0.02)]
-    assert "2 % held back against softmax, cutout, 2 % held back: +0.00 points" in EXPERIMENT.findings(cut)
+    assert "2 % held out against softmax, cutout, 2 % held out: +0.00 points" in EXPERIMENT.findings(cut)
     assert EXPERIMENT.figure is not None
     drawn = []
     monkeypatch.setattr(Figure, "savefig", lambda figure, *_, **__: drawn.append(figure))
@@ -228,7 +229,7 @@ def test_methods_are_told_of_where_they_have_rows() -> None:
     (table,) = EXPERIMENT.tables(few)
     assert f'"{ALONE}": the network is left to the head' in table.note
     told = table.note + EXPERIMENT.differs
-    assert not any(words in told for words in ("smoothing", "held back", "regression", "64 Gaussian"))
+    assert not any(words in told for words in ("smoothing", "held out", "regression", "64 Gaussian"))
     (table,) = EXPERIMENT.tables(all_of_them)
     for words in ("smoothing", "in full precision, and not as the network is trained", "regression", "64 Gaussian"):
         assert words in table.note

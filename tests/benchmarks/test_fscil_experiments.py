@@ -56,7 +56,7 @@ def all_lines(data: str = FROZEN) -> list[Line]:
     return list({line.trial(data, 0).key: line for line in lines}.values())
 
 
-@pytest.mark.parametrize("line", all_lines(), ids=lambda line: f"{line.method}, {line.representatives}, {line.kernel}")
+@pytest.mark.parametrize("line", all_lines(), ids=lambda line: f"{line.method}, {line.exemplars}, {line.kernel}")
 def test_every_line_runs(folder, line):
     metrics = fscil.run(line.trial(FROZEN, seed=1), folder)
     assert [session["classes"] for session in metrics["sessions"]] == [5, 7, 9]
@@ -65,9 +65,9 @@ def test_every_line_runs(folder, line):
 
 
 def test_settings_reach_the_method():
-    chosen = Line("", "paper, graft", representatives=2, kernel="linear")
+    chosen = Line("", "paper, graft", exemplars=2, kernel="linear")
     method = fscil_features.make_method(chosen.method, 3, **chosen.settings)
-    assert method.growth.representatives == 2
+    assert method.growth.exemplars == 2
     assert method.growth.strategy == fscil_features.STRATEGIES["graft"]
     assert type(method.kernel.base_kernel).__name__ == "LinearKernel"
     assert method.random_state == 3
@@ -90,7 +90,7 @@ def test_trials_are_in_common():
         if trial.data in fscil.STUDIED
     }
     usual = {PAPER.trial(data, 0).key for data in (FROZEN, "mini-margin")}
-    for name in ("fscil-trees", "fscil-kernels", "fscil-representatives"):
+    for name in ("fscil-trees", "fscil-kernels", "fscil-exemplars"):
         assert usual < keys(name)
     assert len({experiment.results for experiment in fscil.EXPERIMENTS}) == 1
 
@@ -106,21 +106,21 @@ def test_trials_are_distinct_and_runs_travel(experiment):
 def test_streams_of_embeddings(folder, monkeypatch):
     monkeypatch.setattr(fscil, "CIFAR_SESSIONS", {"base": BASE, "way": WAY, "shot": 5, "seed": 0})
     for data, base_rows in (("mini-margin", 40), ("cifar-plain", 40)):
-        stream, unseen = fscil.make_stream(data, folder)
-        assert unseen is not None
-        assert not unseen.any()  # their networks have seen all
+        stream, held_out = fscil.make_stream(data, folder)
+        assert held_out is not None
+        assert not held_out.any()  # their networks have seen all
         assert [session.labels.tolist() for session in stream.sessions] == [[0, 1, 2, 3, 4], [5, 6], [7, 8]]
         assert [len(session.y) for session in stream.sessions] == [base_rows, 10, 10]
         assert [len(session.y_test) for session in stream.sessions] == [20, 8, 8]
 
 
-@pytest.mark.parametrize("base_rows", ["held back", "told"])
+@pytest.mark.parametrize("base_rows", ["held out", "told"])
 def test_rows_held_back_from_the_network(folder, base_rows, monkeypatch):
     """The base session is made of them, or the method is told of them; only where the network held rows back."""
-    (usual, unseen), given = fscil.make_stream("mini-rotations", folder), []
+    (usual, held_out), given = fscil.make_stream("mini-rotations", folder), []
     found = read("mini-rotations", folder / "networks")
     of_base = found.x[(found.split == HELD_BACK) & (found.y < BASE)]
-    assert sorted(map(tuple, usual.sessions[0].X[unseen])) == sorted(map(tuple, of_base))
+    assert sorted(map(tuple, usual.sessions[0].X[held_out])) == sorted(map(tuple, of_base))
     line = next(line for line in METHODS if line.base_rows == base_rows)
     assert line.fits("mini-rotations")
     assert not any(line.fits(data) for data in (FROZEN, "mini-margin", "cifar-plain"))
@@ -129,9 +129,9 @@ def test_rows_held_back_from_the_network(folder, base_rows, monkeypatch):
     monkeypatch.setattr(GPForestClassifier, "fit", lambda *a, **told: given.append((a, told)) or real(*a, **told))
     assert len(fscil.run(line.trial("mini-rotations", 0), folder)["sessions"]) == SESSIONS + 1
     (((_, X, y), told),) = given
-    assert np.array_equal(X, usual.sessions[0].X[unseen] if base_rows == "held back" else usual.sessions[0].X)
+    assert np.array_equal(X, usual.sessions[0].X[held_out] if base_rows == "held out" else usual.sessions[0].X)
     assert len(y) == len(X)
-    assert base_rows == "held back" or np.array_equal(told["unseen"], unseen)
+    assert base_rows == "held out" or np.array_equal(told["held_out"], held_out)
 
 
 @pytest.mark.parametrize("data", ["cub", "mini-margin", "cifar-plain"])
@@ -271,7 +271,7 @@ def test_networks_are_told_of_where_their_rows_are_shown():
     assert "72 epochs with a cosine margin" in notes
     assert "100 epochs" not in notes + mini.differs
     both = " ".join(table.note for table in mini.tables(all_rows(fscil_lines.MINI)))
-    assert "100 epochs by cross-entropy. 20 pictures of each base class were held back" in both
+    assert "100 epochs by cross-entropy. 20 pictures of each base class were held out" in both
     assert fscil_lines.EMBEDDED.keys() == fscil_lines.DATA.keys()
 
 
@@ -353,10 +353,10 @@ def test_findings_about_forests_that_know_what_was_held_back():
     every = ((PAPER, 0.6, 0.2), (forest, 0.8, 0.1), (told, 0.9, 0.02), (rival, 0.5, 0.3))
     rows = [one for line, score, ece in every for one in seeds(line, score, data="mini-rotations", ece=ece)]
     said = fscil_findings.sessions(rows, data=("mini-rotations",))
-    *_, ours = said.split("Fitted to all rows and told which were held back it ends at 70.0 %. In points: ")
+    *_, ours = said.split("Fitted to all rows and told which were held out it ends at 70.0 %. In points: ")
     assert ours.startswith(f"ahead of {PAPER.name} (+30.0 ± 0.0), {rival.name} (+40.0 ± 0.0).")
     assert f"lowest first: {told.name} 2.0; {forest.name} 10.0; {PAPER.name} 20.0; {rival.name} 30.0." in ours
-    assert "rows held back alone" not in said  # it has no rows
+    assert "rows held out alone" not in said  # it has no rows
 
 
 @pytest.mark.parametrize(
@@ -380,7 +380,7 @@ def test_findings_about_representatives():
     """Every number kept is judged against five: three cost nothing, two gain, one costs, and four has a seed only."""
     five, four, three, two, one = REPRESENTATIVES
     rows = [*seeds(five, 0.8), row(four, 0, 0.7), *seeds(three, 0.8), *seeds(two, 0.85)]
-    said = fscil_findings.representatives([*rows, *seeds(one, 0.78, accuracy=0.5)], data=(FROZEN,))
+    said = fscil_findings.exemplars([*rows, *seeds(one, 0.78, accuracy=0.5)], data=(FROZEN,))
     now, later = said.split("The same, less what it was after the second session: ")
     assert (
         "In points from 5 kept: accuracy gained, unlike in the paper, with 2 kept (+5.0 ± 0.0); accuracy lost, as in "
@@ -435,6 +435,6 @@ def test_one_seed_is_no_verdict_on_the_paper(experiment):
 
 
 def test_rows_of_other_settings_are_left_out():
-    other = Trial("fscil-sessions", PAPER.method, FROZEN, 0, {"representatives": 5, "kernel": "matern52"})
+    other = Trial("fscil-sessions", PAPER.method, FROZEN, 0, {"exemplars": 5, "kernel": "matern52"})
     rows = [row(PAPER, 0, 0.8), Row(other, {"sessions": []}, {}, 1, {}, {})]
     assert fscil_shown.groups(rows, METHODS, FROZEN) == {PAPER: rows[:1]}

@@ -1,4 +1,4 @@
-"""Networks for sessions: training, the view that held-back pictures choose, and the files of embeddings."""
+"""Networks for sessions: training, the view that held-out pictures choose, and the files of embeddings."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_nearest_means_against_a_loop():
 
 
 def test_a_network_is_trained_and_embeds_as_held_back_pictures_choose(tmp_path, monkeypatch):
-    """Three base classes of flat colour, two of eight pictures held back; two more classes are only embedded."""
+    """Three base classes of flat colour, two of eight pictures held out; two more classes are only embedded."""
     random = np.random.default_rng(0)
     y = np.repeat(np.arange(5), 12)
     split = (np.arange(60) % 12 >= 8).astype(np.int8)
@@ -71,9 +71,9 @@ def test_a_network_is_trained_and_embeds_as_held_back_pictures_choose(tmp_path, 
     monkeypatch.setattr(fscil_networks, "load", lambda *_, **__: pictures)
     report = fscil_networks.run("small", tmp_path, tmp_path / "runs", tmp_path / "out", None)
     sizes = ("as they are", "16 pixels")
-    best = max(sizes, key=lambda size: report["held back"][size])
-    assert set(report["held back"]) == {*sizes, f"{best}, four rotations"}
+    best = max(sizes, key=lambda size: report["held out"][size])
+    assert set(report["held out"]) == {*sizes, f"{best}, four rotations"}
     found = read("small", tmp_path / "out")
     assert [np.sum(found.split[y == c] == HELD_BACK) for c in range(5)] == [2, 2, 2, 0, 0]
     kept = nearest_mean_accuracy(found.x, y, (found.split == 0) & (y < 3), found.split == HELD_BACK)
-    assert kept == max(report["held back"].values())
+    assert kept == max(report["held out"].values())

@@ -123,9 +123,9 @@ def test_finished_runs_are_not_run_again(run: Run, data: Path, tmp_path: Path, m
 
 
 def test_an_interrupted_command_goes_on(run: Run, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from gptree.protocols import incremental
+    from gptree.protocols import run as protocol
 
-    measure = incremental.session_scores
+    measure = protocol.session_scores
     calls = []
 
     def interrupted(*arguments: Any) -> Any:
@@ -136,7 +136,7 @@ def test_an_interrupted_command_goes_on(run: Run, data: Path, tmp_path: Path, mo
 
     arguments = ["fscil", str(data), *map(str, SPLIT), "--method", "class-mean", "--seeds", "2", "--out"]
     with monkeypatch.context() as patch:
-        patch.setattr(incremental, "session_scores", interrupted)
+        patch.setattr(protocol, "session_scores", interrupted)
         assert CliRunner().invoke(app, [*arguments, str(tmp_path / "r")]).exit_code != 0
     kept = read(tmp_path / "r", "rows.jsonl")
     assert [row["seed"] for row in kept] == [0, 0, 0]
@@ -150,11 +150,11 @@ def test_an_interrupted_command_goes_on(run: Run, data: Path, tmp_path: Path, mo
 
 @pytest.mark.parametrize("method", ["forest", "tree", "paper"])
 def test_models_that_grow(run: Run, data: Path, tmp_path: Path, method: str) -> None:
-    more = ["--method", method, "--representatives", 4, "--seeds", 1, "--out", tmp_path / "r"]
+    more = ["--method", method, "--exemplars", 4, "--seeds", 1, "--out", tmp_path / "r"]
     run("fscil", data, *SPLIT, *more)
     rows = read(tmp_path / "r", "rows.jsonl")
     assert [(row["method"], row["classes"]) for row in rows] == [(method, 4), (method, 6), (method, 8)]
-    assert rows[0]["settings"] | {"strategy": "shared-root", "representatives": 4} == rows[0]["settings"]
+    assert rows[0]["settings"] | {"strategy": "shared-root", "exemplars": 4} == rows[0]["settings"]
     assert rows[2]["accuracy"] > 0.5
     assert rows[0]["bytes"] > 0
     assert rows[0]["bytes"] < rows[2]["bytes"]
@@ -173,17 +173,17 @@ def test_strategies_are_part_of_the_name(run: Run, data: Path, tmp_path: Path, s
 
 def test_options_reach_the_model() -> None:
     def made(name: str, seed: int) -> Any:
-        return protocols._method(name, {"strategy": "graft", "representatives": 3}, shots=4).make(seed)
+        return protocols._method(name, {"strategy": "graft", "exemplars": 3}, shots=4).make(seed)
 
     forest, paper = made("forest", 11), made("paper", 12)
     assert (forest.random_state, paper.random_state, paper.prior_mean) == (11, 12, None)
     for model in (forest, paper):
-        assert (model.growth.representatives, model.growth.shots) == (3, 4)
+        assert (model.growth.exemplars, model.growth.shots) == (3, 4)
         assert type(model.growth.strategy).__name__ == "Graft"
 
 
 def test_options_reach_the_rivals() -> None:
-    growth = {"strategy": "graft", "representatives": 3}
+    growth = {"strategy": "graft", "exemplars": 3}
     for name in INCREMENTAL:
         method = protocols._method(name, growth, shots=4)
         mapped: Any = method.make(13)  # the rival sees the features as the forest does
@@ -191,7 +191,7 @@ def test_options_reach_the_rivals() -> None:
         assert parameters.get("random_state", 13) == 13
         assert parameters.get("shots", 4) == 4
         assert parameters.get("exemplars", 3) == 3
-        assert method.settings == ({"representatives": 3} if "exemplars" in parameters else {})
+        assert method.settings == ({"exemplars": 3} if "exemplars" in parameters else {})
 
 
 @pytest.mark.parametrize("kind", ["csv", "npy"])

@@ -89,14 +89,14 @@ def test_every_command_has_help_with_an_example(run: Run, command: str) -> None:
 
 def test_fit_prepares_for_more_classes(run: Run, parts: dict[str, Path], fitted: Path, tmp_path: Path) -> None:
     assert load_model(fitted).growth == Growth()
-    options = ("--grow", "--representatives", 3, "--strategy", "graft", "--trees", 1)
+    options = ("--grow", "--exemplars", 3, "--strategy", "graft", "--trees", 1)
     run("fit", parts["base"], "--out", tmp_path / "m", *options)
     model = load_model(tmp_path / "m")
-    assert model.growth == Growth(representatives=3, strategy=Graft())
+    assert model.growth == Growth(exemplars=3, strategy=Graft())
     assert model.memory_.counts == {"ant": 3, "bee": 3}
     run("fit", parts["base"], "--out", tmp_path / "n", "--no-grow")
     assert load_model(tmp_path / "n").growth is None
-    for option in (("--representatives", 3), ("--strategy", "graft")):
+    for option in (("--exemplars", 3), ("--strategy", "graft")):
         assert "add --grow" in complaint(run("fit", parts["base"], "--out", tmp_path / "o", *option, code=2))
 
 

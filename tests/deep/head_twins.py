@@ -10,7 +10,7 @@ from gpytorch.kernels import RBFKernel
 from torch import Tensor
 
 import slow_twins as slow
-from gptree.deep import SparseHead, TreeHead
+from gptree.deep import TreeHead, VariationalTree
 from gptree.maths import make_kernel
 from gptree.tree import ClassTree
 
@@ -39,7 +39,7 @@ def rows_a_class(tree: ClassTree) -> list[int]:
 
 def make_head(
     tree: ClassTree,
-    settings: SparseHead,
+    settings: VariationalTree,
     *,
     kernel: str = "rbf",
     points: Sequence[int] | None = None,

@@ -14,7 +14,7 @@ import torch
 from safetensors.torch import save_file
 from training_cases import digits, small_train, tensors_of
 
-from gptree.deep import Arrays, CosineMargin, RandomCrop, RandomFlip, SparseHead, Trained, convnet
+from gptree.deep import Arrays, CosineMargin, RandomCrop, RandomFlip, Trained, VariationalTree, convnet
 
 
 def run(folder: Path | None = None) -> Trained:
@@ -25,7 +25,7 @@ def run(folder: Path | None = None) -> Trained:
         Arrays(X, augment=(RandomCrop(1), RandomFlip())),
         y,
         how={"objective": CosineMargin(rotations=True, mixup=0.4), "best": "nll"},
-        head=SparseHead(inducing=4, learn_kernel="shared"),
+        head=VariationalTree(inducing=4, learn_kernel="shared"),
         folder=folder,
         seed=11,
     )

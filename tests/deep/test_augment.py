@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from gptree.deep import ColourJitter, Cutout, RandomCrop, RandomFlip, RandomResizedCrop
-from gptree.deep.augment import augmented
+from gptree.deep.data.augment import augmented
 
 EVERY = [RandomCrop(2), RandomFlip(), RandomResizedCrop(), ColourJitter(), Cutout(4)]
 DTYPES = [torch.uint8, torch.float32, torch.float64]

@@ -17,13 +17,13 @@ from gptree.deep import (
     Milestones,
     RandomCrop,
     RandomFlip,
-    SparseHead,
     Trained,
-    checkpoints,
+    VariationalTree,
     convnet,
     mlp,
     read_log,
 )
+from gptree.deep.loop import checkpoints
 from gptree.model.persistence import StorageError, read_folder
 
 X, Y = digits()
@@ -128,7 +128,7 @@ def test_other_data_head_or_network_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="augmentation"):
         small_train(network, Arrays(X, augment=(RandomFlip(),)), Y, **before)
     with pytest.raises(ValueError, match=r"head\.inducing"):
-        small_train(network, source, Y, head=SparseHead(inducing=4), **before)
+        small_train(network, source, Y, head=VariationalTree(inducing=4), **before)
     with pytest.raises(ValueError, match="network"):
         small_train(mlp(64, hidden=(8,), embedding=5, normalise=False), source, Y, **before)
 
@@ -163,9 +163,13 @@ class Fading:
 
 
 def test_settings_of_your_own_are_known_again() -> None:
-    assert checkpoints.told(Fading(0.5)) == checkpoints.told(Fading(0.5)) != checkpoints.told(Fading(0.6))
-    assert checkpoints.told((Fading(0.5), RandomFlip())) == "(Fading(rate=0.5), RandomFlip(probability=0.5))"
-    assert checkpoints.told(np.mean) == "numpy.mean"
+    assert (
+        checkpoints.stable_repr(Fading(0.5))
+        == checkpoints.stable_repr(Fading(0.5))
+        != checkpoints.stable_repr(Fading(0.6))
+    )
+    assert checkpoints.stable_repr((Fading(0.5), RandomFlip())) == "(Fading(rate=0.5), RandomFlip(probability=0.5))"
+    assert checkpoints.stable_repr(np.mean) == "numpy.mean"
 
 
 def test_damage_is_noticed(tmp_path: Path) -> None:

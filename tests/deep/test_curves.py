@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gptree.deep import plot_curves
-from gptree.deep.log import read_log, write_log
+from gptree.deep.loop.log import read_log, write_log
 
 
 def a_log(before: int, joint: int, measured: bool = True) -> list[dict[str, Any]]:

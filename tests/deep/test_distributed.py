@@ -14,7 +14,7 @@ from shared_training import run
 from training_cases import tensors_of
 
 from gptree.deep import read_log
-from gptree.deep.processes import Processes
+from gptree.deep.loop.processes import Processes
 
 
 def test_two_processes_equal_one(tmp_path: Path) -> None:

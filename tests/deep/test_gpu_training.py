@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from gptree.deep import Arrays, CrossEntropy, RandomCrop, SparseHead, Trained, Training, convnet, embed, train
-from gptree.deep.processes import processes
+from gptree.deep import Arrays, CrossEntropy, RandomCrop, Trained, Training, VariationalTree, convnet, embed, train
+from gptree.deep.loop.processes import processes
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
@@ -24,7 +24,7 @@ def small_train(device: str = "cuda", backbone: torch.nn.Module | None = None, *
     source = Arrays(X, augment=(RandomCrop(1),))
     network = convnet(width=8, depth=2, embedding=16) if backbone is None else backbone
     return train(
-        network, source, Y, list("abcde"), training=Training(**how), head=SparseHead(inducing=4), device=device
+        network, source, Y, list("abcde"), training=Training(**how), head=VariationalTree(inducing=4), device=device
     )
 
 

@@ -24,9 +24,9 @@ from head_twins import (
 )
 from torch import Tensor
 
-from gptree.deep import SparseHead, TreeHead
-from gptree.deep import buckets as buckets_module
-from gptree.deep import head as module
+from gptree.deep import TreeHead, VariationalTree
+from gptree.deep.heads import buckets as buckets_module
+from gptree.deep.heads import gp_tree as module
 from gptree.inference import CoordinateAscent, NodePredictor, NodeProblem, fit_nodes
 from gptree.maths import as_kernel, make_kernel
 from gptree.tree import ClassTree
@@ -72,7 +72,7 @@ def test_loss_and_gradients_are_sums_over_nodes(
     η and P of every node, at whitened values, are what is held.
     """
     cap = sum(points_a_class(tree)) * 2 // 3 if capped else None
-    head = make_head(tree, SparseHead(cap=cap, step=0.5, learn_kernel=learn_kernel, node_weights=node_weights))
+    head = make_head(tree, VariationalTree(cap=cap, step=0.5, learn_kernel=learn_kernel, node_weights=node_weights))
     spread(head)
     walk(head)
     twin, (x, y) = Twin(head), training_rows(tree, seed=7)
@@ -93,7 +93,7 @@ def test_loss_and_gradients_are_sums_over_nodes(
 @pytest.mark.parametrize("tree", TREES.values(), ids=TREES)
 def test_natural_steps_are_those_of_every_node(tree: ClassTree, learn_kernel: str) -> None:
     """η ← (1 − ρ) η + ρ η̂ and the same for P, at every node with a row in the batch."""
-    head = make_head(tree, SparseHead(step=0.3, learn_kernel=learn_kernel))
+    head = make_head(tree, VariationalTree(step=0.3, learn_kernel=learn_kernel))
     spread(head)
     walk(head)
     x, y = training_rows(tree, seed=7)
@@ -111,7 +111,7 @@ def test_natural_steps_are_those_of_every_node(tree: ClassTree, learn_kernel: st
 @pytest.mark.parametrize("kernel", ["rbf", "matern52"])
 def test_other_kernels_and_points_that_stay(kernel: str) -> None:
     tree = TREES["leaning"]
-    head = make_head(tree, SparseHead(step=0.5, learn_points=False), kernel=kernel)
+    head = make_head(tree, VariationalTree(step=0.5, learn_points=False), kernel=kernel)
     walk(head)
     x, y = training_rows(tree, seed=7)
     at = [x.requires_grad_(), *moving(head)]
@@ -124,7 +124,7 @@ def test_other_kernels_and_points_that_stay(kernel: str) -> None:
 
 def test_nothing_but_the_embeddings_may_move() -> None:
     """At the prior not even they: it says the same everywhere."""
-    head = make_head(TREES["chain"], SparseHead(learn_points=False, learn_kernel="no"))
+    head = make_head(TREES["chain"], VariationalTree(learn_points=False, learn_kernel="no"))
     x, y = training_rows(head.tree)
     x.requires_grad_()
     (at_the_prior,) = torch.autograd.grad(head.loss(x, y), x)
@@ -139,7 +139,7 @@ def test_nothing_but_the_embeddings_may_move() -> None:
 
 def test_embeddings_of_a_network_in_single_precision() -> None:
     """They get gradients of their own type; the head computes in its own."""
-    head = make_head(TREES["chain"], SparseHead())
+    head = make_head(TREES["chain"], VariationalTree())
     walk(head)
     x, y = training_rows(head.tree)
     single, double = x.float().requires_grad_(), x.float().double().requires_grad_()
@@ -154,7 +154,7 @@ def test_embeddings_of_a_network_in_single_precision() -> None:
 
 
 def test_a_head_in_single_precision_comes_near() -> None:
-    heads = [make_head(TREES["leaning"], SparseHead(dtype=dtype, step=0.5)) for dtype in ("float64", "float32")]
+    heads = [make_head(TREES["leaning"], VariationalTree(dtype=dtype, step=0.5)) for dtype in ("float64", "float32")]
     for head in heads:
         head.jitter.fill_(1e-4)
         walk(head)
@@ -187,7 +187,7 @@ def test_buckets_and_padding_change_nothing(
         with monkeypatch.context() as patch:
             for name, value in constants.items():
                 patch.setattr(buckets_module, name, value)
-            head = make_head(tree, SparseHead(cap=cap, step=0.5, learn_kernel=learn_kernel))
+            head = make_head(tree, VariationalTree(cap=cap, step=0.5, learn_kernel=learn_kernel))
         shapes.add(tuple(tuple(bucket.points.shape) for bucket in head.buckets))
         spread(head)
         walk(head)
@@ -210,19 +210,19 @@ def test_large_left_children_share_the_root_of_their_parent(monkeypatch: pytest.
     monkeypatch.setattr(buckets_module, "LARGE", 0)
     for nested, shared in (([[[[0, 1], 2], 3], 4], [None, 0, 0, 0]), ([0, [1, [2, [3, 4]]]], [None] * 4)):
         tree = ClassTree.from_nested(nested, range(5))
-        head = make_head(tree, SparseHead())
+        head = make_head(tree, VariationalTree())
         assert head._within == shared
         walk(head)
         x, y = training_rows(tree, seed=7)
         assert_near(head.loss(x, y).detach(), Twin(head).loss(x, y).detach(), 1e-10)
-    assert make_head(tree, SparseHead(learn_kernel="per-node"))._within == [None] * 4
+    assert make_head(tree, VariationalTree(learn_kernel="per-node"))._within == [None] * 4
 
 
 def test_points_stand_in_leaf_order_and_keep_their_order_within_a_class() -> None:
     """What a network learned to be first stays first: a cap takes the first points of each class."""
     tree, classes = TREES["chain"], torch.tensor([2, 0, 3, 3, 1, 0, 4, 2, 0])
     points = randn(9, DIMENSION, seed=0)
-    head = TreeHead(tree, points, classes, torch.ones(5), make_kernel("rbf"), SparseHead(cap=5))
+    head = TreeHead(tree, points, classes, torch.ones(5), make_kernel("rbf"), VariationalTree(cap=5))
     expected = [i for c in tree.order for i in range(9) if classes[i] == c]
     assert torch.equal(head.points.detach(), points[expected])
     assert torch.equal(head.point_class, classes[expected])
@@ -242,7 +242,7 @@ def test_points_stand_in_leaf_order_and_keep_their_order_within_a_class() -> Non
 @pytest.mark.parametrize("tree", TREES.values(), ids=TREES)
 def test_bound_equals_the_plain_one_and_never_falls(tree: ClassTree, learn_kernel: str) -> None:
     """At every node, from an arbitrary q; the weighted bound is −loss − KL."""
-    head = make_head(tree, SparseHead(step=0.9, learn_kernel=learn_kernel, node_weights="equal"))
+    head = make_head(tree, VariationalTree(step=0.9, learn_kernel=learn_kernel, node_weights="equal"))
     spread(head)
     walk(head)
     (x, y), bounds = training_rows(tree), []
@@ -261,7 +261,7 @@ def test_bound_equals_the_plain_one_and_never_falls(tree: ClassTree, learn_kerne
 
 def test_weighted_kl_by_size() -> None:
     """The weighted bound is −loss − KL there too."""
-    head = make_head(TREES["leaning"], SparseHead(step=0.5, node_weights="size"))
+    head = make_head(TREES["leaning"], VariationalTree(step=0.5, node_weights="size"))
     walk(head)
     (x, y), twin = training_rows(head.tree), Twin(head)
     sizes = torch.tensor([twin.n_rows(v) for v in range(head.tree.n_nodes)])
@@ -271,7 +271,7 @@ def test_weighted_kl_by_size() -> None:
 
 def test_gradient_of_the_bound_is_zero_where_refitting_ends() -> None:
     """Autograd on the point-by-point bound, with respect to η and a root of P."""
-    head = make_head(TREES["leaning"], SparseHead())
+    head = make_head(TREES["leaning"], VariationalTree())
     x, y = training_rows(head.tree)
     head.refit(x, y, sweeps=200)
     twin = Twin(head)
@@ -287,7 +287,7 @@ def test_gradient_of_the_bound_is_zero_where_refitting_ends() -> None:
 @pytest.mark.parametrize("learn_kernel", ["shared", "per-node"])
 def test_a_step_of_one_on_all_rows_is_a_sweep(learn_kernel: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever the number of rows a refit looks at together."""
-    head = make_head(TREES["balanced"], SparseHead(step=1.0, learn_kernel=learn_kernel))
+    head = make_head(TREES["balanced"], VariationalTree(step=1.0, learn_kernel=learn_kernel))
     walk(head)
     x, y = training_rows(head.tree)
     refitted = [copy.deepcopy(head) for _ in range(2)]
@@ -311,7 +311,7 @@ def test_points_at_the_data_give_the_dense_posterior(jitter: float, tolerance: f
     """
     tree = TREES["leaning"]
     x, y = training_rows(tree)
-    head = TreeHead(tree, x, y, torch.bincount(y), make_kernel("rbf", 4.0, 0.8), SparseHead())
+    head = TreeHead(tree, x, y, torch.bincount(y), make_kernel("rbf", 4.0, 0.8), VariationalTree())
     head.jitter.fill_(jitter)
     head.refit(x, y, sweeps=200)
     twin, problems = Twin(head), []
@@ -344,11 +344,11 @@ def few_rows() -> tuple[ClassTree, list[int], Tensor, Tensor]:
 
 def few_rows_head(step: float = 1.0, **settings) -> TreeHead:
     tree, counts, x, y = few_rows()
-    head = make_head(tree, SparseHead(step=0.6, **settings), points=[2, 3, 1], rows=counts)
+    head = make_head(tree, VariationalTree(step=0.6, **settings), points=[2, 3, 1], rows=counts)
     for some in ([0, 1, 2, 3], [4, 5, 6, 1]):
         head.loss(x[some], y[some])
         head.update()
-    stepping = make_head(tree, SparseHead(step=step, **settings), points=[2, 3, 1], rows=counts)
+    stepping = make_head(tree, VariationalTree(step=step, **settings), points=[2, 3, 1], rows=counts)
     stepping.load_state_dict(head.state_dict())
     return stepping
 
@@ -403,7 +403,7 @@ def test_gradients_of_mini_batches_are_unbiased_where_they_hit(size: int, node_w
 
 def test_a_batch_that_misses_a_node_leaves_it_alone() -> None:
     tree = TREES["balanced"]
-    head = make_head(tree, SparseHead(step=0.5, learn_kernel="per-node"))
+    head = make_head(tree, VariationalTree(step=0.5, learn_kernel="per-node"))
     walk(head)
     x, y = training_rows(tree, seed=7)
     some = (y == 5).nonzero()[:, 0]
@@ -428,7 +428,7 @@ def test_a_batch_that_misses_a_node_leaves_it_alone() -> None:
 
 def doubled_point(learn_kernel: str = "shared") -> tuple[TreeHead, list[int]]:
     """Two points of one class are the same and the jitter is too small to matter: the nodes that hold them fail."""
-    head = make_head(TREES["balanced"], SparseHead(step=0.5, learn_kernel=learn_kernel))
+    head = make_head(TREES["balanced"], VariationalTree(step=0.5, learn_kernel=learn_kernel))
     walk(head)
     with torch.no_grad():
         first, second = (head.point_class == 2).nonzero()[:2, 0]
@@ -444,7 +444,7 @@ def test_nodes_that_do_not_factorise_are_left_out_and_told(trouble: str, learn_k
     head, failing = doubled_point(learn_kernel)
     head.jitter.fill_(-1e-9)  # so that no rounding makes the doubled point's pivot positive
     if trouble != "doubled point":
-        walk(head := make_head(TREES["balanced"], SparseHead(step=0.5, learn_kernel=learn_kernel)))
+        walk(head := make_head(TREES["balanced"], VariationalTree(step=0.5, learn_kernel=learn_kernel)))
         bucket = next(i for i, bucket in enumerate(head.buckets) if 4 in bucket.nodes.tolist())
         place, failing = head.buckets[bucket].nodes.tolist().index(4), [4]
         n = len(Twin(head).points(4))
@@ -507,7 +507,7 @@ def test_jitter_grows_until_it_helps_or_is_at_its_largest() -> None:
 def test_probabilities_are_products_of_decisions(
     tree: ClassTree, learn_kernel: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    head = make_head(tree, SparseHead(learn_kernel=learn_kernel))
+    head = make_head(tree, VariationalTree(learn_kernel=learn_kernel))
     spread(head)
     head.refit(*training_rows(tree), sweeps=5)
     new = torch.cat([training_rows(tree, seed=4)[0][:6], 1e3 * randn(3, DIMENSION, seed=8)])
@@ -525,7 +525,7 @@ def test_probabilities_are_products_of_decisions(
 
 
 def test_a_fitted_head_knows_its_classes() -> None:
-    head = make_head(TREES["balanced"], SparseHead())
+    head = make_head(TREES["balanced"], VariationalTree())
     x, y = training_rows(head.tree)
     x = randn(8, DIMENSION, seed=1)[y] + 0.1 * randn(len(y), DIMENSION, seed=2)
     head.refit(x, y, sweeps=20)
@@ -533,7 +533,7 @@ def test_a_fitted_head_knows_its_classes() -> None:
 
 
 def test_the_prior_does_not_know() -> None:
-    head = make_head(TREES["chain"], SparseHead())
+    head = make_head(TREES["chain"], VariationalTree())
     path = torch.tensor([0.25, 0.0625, 0.0625, 0.5, 0.125], dtype=FLOAT)  # classes 0 … 4 of [3, [0, [4, [1, 2]]]]
     assert_near(head.log_probabilities(randn(3, DIMENSION, seed=0)).exp(), path.expand(3, 5), 1e-12)
     assert float(head.kl()) == 0.0
@@ -545,7 +545,7 @@ def test_the_prior_does_not_know() -> None:
 @pytest.mark.parametrize("learn_kernel", LEARN)
 def test_copies_go_on_alike(learn_kernel: str) -> None:
     """Copied, pickled, or loaded into a new head from a state dictionary, in the middle of a training."""
-    settings = SparseHead(cap=12, step=0.5, learn_kernel=learn_kernel)
+    settings = VariationalTree(cap=12, step=0.5, learn_kernel=learn_kernel)
     head = make_head(TREES["balanced"], settings)
     spread(head)
     walk(head)
@@ -569,7 +569,7 @@ def test_copies_go_on_alike(learn_kernel: str) -> None:
 
 
 def test_a_copy_has_no_loss_to_update_from() -> None:
-    head = make_head(TREES["chain"], SparseHead())
+    head = make_head(TREES["chain"], VariationalTree())
     with pytest.raises(RuntimeError, match="call loss first"):
         head.update()
     head.loss(*training_rows(head.tree))
@@ -597,23 +597,23 @@ def test_a_copy_has_no_loss_to_update_from() -> None:
 )
 def test_bad_settings_are_refused(bad: dict, text: str) -> None:
     with pytest.raises(ValueError, match=text):
-        SparseHead(**bad)
+        VariationalTree(**bad)
 
 
 def test_a_cap_below_one_point_a_class_is_refused() -> None:
     with pytest.raises(ValueError, match="cap=7 is less than one inducing point a class at a node of 8 classes"):
-        make_head(TREES["balanced"], SparseHead(cap=7))
-    assert make_head(TREES["balanced"], SparseHead(cap=8)).buckets
+        make_head(TREES["balanced"], VariationalTree(cap=7))
+    assert make_head(TREES["balanced"], VariationalTree(cap=8)).buckets
 
 
 def test_the_head_s_state_names_all_that_a_training_keeps() -> None:
-    names = set(make_head(TREES["chain"], SparseHead()).state_dict())
+    names = set(make_head(TREES["chain"], VariationalTree()).state_dict())
     assert {"points", "point_class", "jitter", "skipped", "eta_0", "precision_0"} <= names
     assert "kernel.raw_outputscale" in names
 
 
 def test_a_head_moves_with_all_it_has() -> None:
-    head = make_head(TREES["balanced"], SparseHead()).to("meta")
+    head = make_head(TREES["balanced"], VariationalTree()).to("meta")
     for bucket in head.buckets:
         assert {t.device.type for t in (bucket.nodes, bucket.points, bucket.padding) if t is not None} == {"meta"}
 
@@ -622,7 +622,7 @@ def test_a_head_moves_with_all_it_has() -> None:
 
 
 def both_devices(**settings) -> tuple[TreeHead, TreeHead]:
-    heads = [make_head(TREES["balanced"], SparseHead(step=0.5, **settings), device=d) for d in ("cpu", "cuda")]
+    heads = [make_head(TREES["balanced"], VariationalTree(step=0.5, **settings), device=d) for d in ("cpu", "cuda")]
     for head in heads:
         spread(head)
     return heads[0], heads[1]
@@ -695,7 +695,9 @@ def test_failures_on_a_gpu_are_told_without_waiting() -> None:
 @on_cuda
 @pytest.mark.parametrize("learn_kernel", LEARN)
 def test_two_classes_on_a_gpu(learn_kernel: str) -> None:
-    heads = [make_head(TREES["two classes"], SparseHead(learn_kernel=learn_kernel), device=d) for d in ("cpu", "cuda")]
+    heads = [
+        make_head(TREES["two classes"], VariationalTree(learn_kernel=learn_kernel), device=d) for d in ("cpu", "cuda")
+    ]
     (x, y) = training_rows(TREES["two classes"])
     for mine, theirs in zip(numbers(heads[1], x.cuda(), y.cuda()), numbers(heads[0], x, y), strict=True):
         assert_near(mine.cpu(), theirs, 1e-9)

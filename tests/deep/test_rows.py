@@ -8,9 +8,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gptree import metrics
 from gptree.deep import Arrays, Cosine, Milestones, Training, embed, measure, mlp
-from gptree.deep.rows import epoch_plan, split_rows
-from gptree.protocols import calibration
+from gptree.deep.loop.rows import epoch_plan, split_rows
 
 counts_of_classes = st.lists(st.integers(2, 30), min_size=2, max_size=6)
 
@@ -93,7 +93,7 @@ def test_measures_are_those_of_the_protocols(seed: int, rows: int, classes: int)
     scores = torch.as_tensor(random.normal(size=(rows, classes)) * random.choice([0.1, 1, 60]))
     y, log_p = random.integers(classes, size=rows), scores.log_softmax(-1)
     p = log_p.exp().numpy()
-    expected = {"accuracy": calibration.accuracy(p, y), "nll": calibration.nll(p, y), "ece": calibration.ece(p, y)}
+    expected = {"accuracy": metrics.accuracy(p, y), "nll": metrics.nll(p, y), "ece": metrics.ece(p, y)}
     assert measure(log_p, torch.as_tensor(y)) == pytest.approx(expected, rel=1e-9, abs=1e-9)
 
 

@@ -19,17 +19,17 @@ from gptree.deep import (
     CrossEntropy,
     FromDataset,
     Milestones,
-    SparseHead,
     Training,
     TreeHead,
+    VariationalTree,
     embed,
     measure,
     train,
 )
-from gptree.deep.head import FIRST_SWEEPS
-from gptree.deep.rows import FIRST_LAYER, epoch_plan, key, split_rows
-from gptree.deep.state import State, make_optimiser
-from gptree.deep.training import weighted_gradient
+from gptree.deep.heads.gp_tree import FIRST_SWEEPS
+from gptree.deep.loop.rows import FIRST_LAYER, epoch_plan, key, split_rows
+from gptree.deep.loop.state import State, make_optimiser
+from gptree.deep.loop.train import weighted_gradient
 from gptree.inference import class_inducing
 from gptree.maths.kernels import make_kernel
 from gptree.tree import build_tree, label_hashes
@@ -52,7 +52,7 @@ def test_training_equals_a_plain_loop() -> None:
         schedule=Cosine(1.0),
         calibrate=False,
     )
-    settings = SparseHead(inducing=4, learn_kernel="shared")
+    settings = VariationalTree(inducing=4, learn_kernel="shared")
     data, backbone = digits(dtype=np.float64)[0], network().double()
     found = train(backbone, Arrays(data), Y, LABELS, training=training, head=settings, seed=5, device="cpu")
 
@@ -103,7 +103,7 @@ def a_first_layer(seed: int) -> nn.Linear:
     return linear
 
 
-def a_first_head(embeddings: torch.Tensor, y: np.ndarray, settings: SparseHead, seed: int) -> TreeHead:
+def a_first_head(embeddings: torch.Tensor, y: np.ndarray, settings: VariationalTree, seed: int) -> TreeHead:
     features = nn.functional.normalize(embeddings).numpy()
     means = np.stack([features[y == c].mean(0) for c in range(len(LABELS))])
     tree = build_tree(None, means, LABELS, seed)
@@ -185,12 +185,12 @@ def test_a_head_from_the_start_and_a_tree_that_is_given() -> None:
     found = small_train(network(), Arrays(X), Y, how={"cross_entropy_epochs": 0}, tree=tree)
     assert found.head is not None
     assert found.head.tree.to_nested(LABELS) == tree
-    assert found.vote.first is found.head
+    assert found.ensemble.first is found.head
 
 
 def test_measured_on_another_source() -> None:
     how = {"epochs": 2, "cross_entropy_epochs": 1, "validation": None, "calibrate": False}
-    found = small_train(network(), Arrays(X[:150]), Y[:150], how=how, held_out=(Arrays(X[150:]), Y[150:]))
+    found = small_train(network(), Arrays(X[:150]), Y[:150], how=how, validation=(Arrays(X[150:]), Y[150:]))
     assert len(found.rows) == 150
     log_p = found.log_probabilities(embed(found.network, Arrays(X), np.arange(150, 200), CPU))
     again = measure(log_p, torch.as_tensor(Y[150:]))
@@ -201,11 +201,11 @@ def test_rows_to_calibrate_on_that_miss_classes_are_told_of() -> None:
     how = {"epochs": 1, "cross_entropy_epochs": 1, "validation": None}
     some, given = Y < 3, Arrays(X)
     with pytest.warns(UserWarning, match=r"none of \['three', 'four'\]"):
-        small_train(network(), given, Y, how=how, held_out=(Arrays(X[some]), Y[some]))
+        small_train(network(), given, Y, how=how, validation=(Arrays(X[some]), Y[some]))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         for changes, rows in (({}, slice(None)), ({"calibrate": False}, some)):
-            small_train(network(), given, Y, how=how | changes, held_out=(Arrays(X[rows]), Y[rows]))
+            small_train(network(), given, Y, how=how | changes, validation=(Arrays(X[rows]), Y[rows]))
 
 
 def test_a_data_set_is_trained_on_as_an_array_is() -> None:
@@ -267,7 +267,9 @@ def test_a_progress_bar_leaves_nothing_behind(capsys: pytest.CaptureFixture[str]
 
 def test_decay_is_for_matrices_of_the_network() -> None:
     net, training = network(normalise=True), Training(weight_decay=0.1, head_learning_rate=3.0)
-    head = a_first_head(torch.randn(200, 6, generator=torch.Generator().manual_seed(0)), Y, SparseHead(inducing=2), 0)
+    head = a_first_head(
+        torch.randn(200, 6, generator=torch.Generator().manual_seed(0)), Y, VariationalTree(inducing=2), 0
+    )
     linear = CrossEntropy().layer(6, 5, 0, torch.float32)
     for layer, beside in ((linear, None), (head, None), (head, linear)):
         groups = make_optimiser(training, net, layer, beside).param_groups
@@ -295,7 +297,7 @@ def test_the_objective_may_stay_beside_the_head() -> None:
 
     net, linear = copy.deepcopy(first.network), first.objective_layer
     x, y = torch.as_tensor(X), torch.as_tensor(Y)
-    head = a_first_head(embed(net, source, np.arange(len(Y)), torch.device("cpu")), Y, SparseHead(inducing=3), 0)
+    head = a_first_head(embed(net, source, np.arange(len(Y)), torch.device("cpu")), Y, VariationalTree(inducing=3), 0)
     net.train()
     found = net(x)
     of_head = head.loss(found, y)
@@ -326,7 +328,7 @@ def test_momentum_goes_on_when_the_head_joins() -> None:
     state.optimiser.step()
     before = {name: value.clone() for name, value in state.momentum().items() if name.startswith("momentum.network")}
     assert len(before) == len(list(net.parameters()))
-    state.join(a_first_head(net(torch.as_tensor(X)).detach(), Y, SparseHead(inducing=2), 0))
+    state.join(a_first_head(net(torch.as_tensor(X)).detach(), Y, VariationalTree(inducing=2), 0))
     after = state.momentum()
     assert after.keys() == before.keys()
     assert all(torch.equal(value, after[name]) for name, value in before.items())

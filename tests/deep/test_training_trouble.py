@@ -20,13 +20,13 @@ from gptree.deep import (
     CrossEntropy,
     FromDataset,
     Milestones,
-    SparseHead,
     Training,
     TreeHead,
+    VariationalTree,
     train,
 )
-from gptree.deep.head import LARGEST_JITTER
-from gptree.deep.task import Task
+from gptree.deep.heads.gp_tree import LARGEST_JITTER
+from gptree.deep.loop.task import Task
 from gptree.maths.kernels import make_kernel
 from gptree.model.persistence import read_folder
 
@@ -87,7 +87,7 @@ def test_failed_factorisations_are_told_and_end_in_an_error(monkeypatch: pytest.
         pytest.warns(RuntimeWarning, match="epoch 3: factorisations failed 5 times.*jitter on K_mm is now 1e-02"),
         pytest.raises(FloatingPointError, match=r"epoch 4.*at its largest"),
     ):
-        small_train(network(), Arrays(X), Y, head=SparseHead(inducing=3, dtype=dtype))
+        small_train(network(), Arrays(X), Y, head=VariationalTree(inducing=3, dtype=dtype))
 
 
 # ------------------------------------------------------------------------------------------------------- bad input
@@ -109,9 +109,9 @@ def test_bad_rows_and_settings_show_before_any_work() -> None:
     bad("validation=60", how={"validation": 60})
     bad("less than one batch", how={"batch_size": 181})
     bad("validation", how={"validation": None, "best": "nll"})
-    bad("set that to None", held_out=(Arrays(X), Y))
-    bad("0 … 4", how={"validation": None}, held_out=(Arrays(X), Y + 1))
-    bad("8 × 7 pixels", how={"validation": None}, held_out=(Arrays(X[:, :, :, :7]), Y))
+    bad("set that to None", validation=(Arrays(X), Y))
+    bad("0 … 4", how={"validation": None}, validation=(Arrays(X), Y + 1))
+    bad("8 × 7 pixels", how={"validation": None}, validation=(Arrays(X[:, :, :, :7]), Y))
     bad("seed", seed=-1)
     bad("square", source=Arrays(X[:, :, :7]), how={"objective": CrossEntropy(rotations=True)})
     bad("pairs", how={"objective": CrossEntropy(mixup=1.0), "batch_size": 31})
@@ -120,7 +120,7 @@ def test_bad_rows_and_settings_show_before_any_work() -> None:
     double = TensorDataset(torch.as_tensor(X).double(), torch.as_tensor(Y))
     mixed = "float64 and the network computes in torch.float32"
     bad(mixed, TypeError, source=FromDataset(double))
-    bad(mixed, TypeError, source=Untouched(), how={"validation": None}, held_out=(FromDataset(double), Y))
+    bad(mixed, TypeError, source=Untouched(), how={"validation": None}, validation=(FromDataset(double), Y))
     bad("device", device="tpu")
     bad("unknown kernel", kernel="sinc")
     bad("bfloat16.*mixed_precision", backbone=nn.Sequential(network(), Halved()))
@@ -142,7 +142,7 @@ def test_what_is_wrong_with_the_head_shows_before_any_work() -> None:
     """Though it joins the network only later."""
     joint = {"epochs": 2, "cross_entropy_epochs": 1}
     bad("Unknown tree", how=joint, tree="nonsense", source=Untouched())
-    bad("cap=3", how=joint, head=SparseHead(cap=3), source=Untouched())
+    bad("cap=3", how=joint, head=VariationalTree(cap=3), source=Untouched())
     bad("size", RuntimeError, how=joint, kernel=ScaleKernel(RBFKernel(ard_num_dims=5)), source=Untouched())
 
 
@@ -171,7 +171,11 @@ def test_without_accelerate(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_first_head_is_fitted() -> None:
     """From q = p, where the gradient into the embeddings is zero, the bound would have the kernel shrink to nothing."""
     kernel = make_kernel("rbf", 4.0).double()
-    settings = {"training": Training(batch_size=32, validation=None), "head": SparseHead(inducing=4), "kernel": kernel}
+    settings = {
+        "training": Training(batch_size=32, validation=None),
+        "head": VariationalTree(inducing=4),
+        "kernel": kernel,
+    }
     task = Task.checked(Arrays(X), Y, LABELS, None, tree=None, seed=0, **settings)
     embeddings, y = torch.as_tensor(X).flatten(1), torch.as_tensor(Y)
     head = task.new_head(embeddings)
@@ -191,4 +195,4 @@ def test_a_collapse_is_told() -> None:
     """A learning rate that kills the kernel: with large natural steps the posterior is soon its prior."""
     how = {"epochs": 6, "learning_rate": 0.1, "head_learning_rate": 100.0}
     with pytest.warns(RuntimeWarning, match="lost what they knew"):
-        small_train(network(), Arrays(X), Y, how=how, head=SparseHead(inducing=3, step=0.5))
+        small_train(network(), Arrays(X), Y, how=how, head=VariationalTree(inducing=3, step=0.5))

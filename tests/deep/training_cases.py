@@ -10,7 +10,7 @@ import torch
 from sklearn.datasets import load_digits
 from torch import Tensor, nn
 
-from gptree.deep import Batch, Source, SparseHead, Trained, Training, mlp, train, whole
+from gptree.deep import Batch, Source, Trained, Training, VariationalTree, mlp, train, whole
 
 FEW = 5  # classes
 LABELS = ["zero", "one", "two", "three", "four"]
@@ -56,13 +56,13 @@ class Failing:
 def small_train(backbone: torch.nn.Module, source: Source, y: np.ndarray, **others: Any) -> Trained:
     how = {"epochs": 4, "cross_entropy_epochs": 2, "batch_size": 32, "learning_rate": 0.05}
     how |= others.pop("how", {})
-    head = others.pop("head", SparseHead(inducing=3))
+    head = others.pop("head", VariationalTree(inducing=3))
     return train(backbone, source, y, LABELS, training=Training(**how), head=head, device="cpu", **others)
 
 
 def tensors_of(trained: Trained) -> dict[str, Tensor]:
     """All parameters and buffers."""
-    parts = {"network": trained.network, "vote": trained.vote}
+    parts = {"network": trained.network, "vote": trained.ensemble}
     return {f"{part}.{name}": value for part, module in parts.items() for name, value in module.state_dict().items()}
 
 

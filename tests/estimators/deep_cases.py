@@ -9,7 +9,7 @@ from sklearn.datasets import load_digits
 from torch import nn
 
 from gptree import DeepGPTreeClassifier
-from gptree.deep import SparseHead, Training, convnet, mlp
+from gptree.deep import Training, VariationalTree, convnet, mlp
 
 NAMES = np.array(["zero", "one", "two", "three", "four", "five", "six"])
 
@@ -32,5 +32,10 @@ def vector_network() -> nn.Module:
 def small(backbone: nn.Module | None = None, *, how: dict[str, Any] | None = None, **others: Any) -> Any:
     """An unfitted classifier that is trained for four epochs."""
     training = {"epochs": 4, "cross_entropy_epochs": 2, "batch_size": 32, "learning_rate": 0.1} | (how or {})
-    settings = {"training": Training(**training), "sparse": SparseHead(inducing=3), "random_state": 0, "device": "cpu"}
+    settings = {
+        "training": Training(**training),
+        "variational": VariationalTree(inducing=3),
+        "random_state": 0,
+        "device": "cpu",
+    }
     return DeepGPTreeClassifier(network() if backbone is None else backbone, **{**settings, **others})

@@ -65,8 +65,8 @@ def test_bad_parameters_are_named(parameters, message):
 
 
 def test_n_trees_must_be_positive():
-    with pytest.raises(ValueError, match="n_trees"):
-        GPForestClassifier(n_trees=0).fit(X, Y)
+    with pytest.raises(ValueError, match="n_estimators"):
+        GPForestClassifier(n_estimators=0).fit(X, Y)
 
 
 def test_another_feature_count_is_refused(fitted):

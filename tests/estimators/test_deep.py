@@ -19,12 +19,12 @@ from gptree.deep import (
     RandomCrop,
     RandomFlip,
     TreeHead,
-    Vote,
+    WeightedEnsemble,
     embed,
     read_log,
     train,
 )
-from gptree.deep import training as training_module
+from gptree.deep.loop import train as training_module
 from small_sizes import small_random_features
 
 X, Y = pictures()
@@ -45,7 +45,7 @@ def test_predictions_are_those_of_training_by_hand() -> None:
         codes,
         labels.tolist(),
         training=model.training,
-        head=model.sparse,
+        head=model.variational,
         seed=model.seed_,
         device="cpu",
     )
@@ -61,18 +61,18 @@ def test_predictions_are_those_of_training_by_hand() -> None:
     assert np.array_equal(model.rows_, by_hand.rows)
     assert [row["loss"] for row in model.log_] == [row["loss"] for row in by_hand.log]
     model.set_params(predict_at="mean")
-    assert np.array_equal(model.predict_log_proba(X), by_hand.vote.log_probabilities(embeddings, "mean").numpy())
+    assert np.array_equal(model.predict_log_proba(X), by_hand.ensemble.log_probabilities(embeddings, "mean").numpy())
 
 
 @pytest.mark.parametrize("refit", [0, 5])
 def test_the_vote_is_weighted_for_predictions_as_they_are_made(refit: int) -> None:
     model = small(predict_at="mean", refit=refit).fit(X, Y)
-    held_back = np.setdiff1d(ALL, model.rows_)
-    codes = np.unique(Y, return_inverse=True)[1][held_back]
-    again = Vote(*model.vote_.layers)
-    again.choose(torch.as_tensor(model.embed(X[held_back])), torch.as_tensor(codes), "mean")
-    assert model.vote_.weights.tolist() == pytest.approx(again.weights.tolist(), rel=1e-6)
-    assert small(predict_at="mean", how={"calibrate": False}).fit(X, Y).vote_.weights.tolist() == [1.0]
+    held_out = np.setdiff1d(ALL, model.rows_)
+    codes = np.unique(Y, return_inverse=True)[1][held_out]
+    again = WeightedEnsemble(*model.ensemble_.layers)
+    again.choose(torch.as_tensor(model.embed(X[held_out])), torch.as_tensor(codes), "mean")
+    assert model.ensemble_.weights.tolist() == pytest.approx(again.weights.tolist(), rel=1e-6)
+    assert small(predict_at="mean", how={"calibrate": False}).fit(X, Y).ensemble_.weights.tolist() == [1.0]
 
 
 def test_it_learns() -> None:
@@ -88,13 +88,13 @@ def test_the_same_seed_gives_the_same_numbers_and_another_one_does_not() -> None
     assert np.array_equal(first, again)
     assert np.array_equal(first, generator)
     assert not np.array_equal(first, other)
-    heads = [small(head=GPTreeClassifier(inference=Gibbs(chains=2))).fit(X, Y) for _ in range(2)]
+    heads = [small(classifier=GPTreeClassifier(inference=Gibbs(chains=2))).fit(X, Y) for _ in range(2)]
     assert np.array_equal(heads[0].predict_log_proba(X), heads[1].predict_log_proba(X))
 
 
 def test_softmax_alone() -> None:
     model = small(how={"cross_entropy_epochs": 4}).fit(X, Y)
-    expected = model.vote_.log_probabilities(torch.as_tensor(model.embed(X)))
+    expected = model.ensemble_.log_probabilities(torch.as_tensor(model.embed(X)))
     assert np.array_equal(model.predict_log_proba(X), expected.numpy())
     with pytest.raises(AttributeError, match="no tree"):
         _ = model.tree_
@@ -105,13 +105,13 @@ def test_refit_is_coordinate_ascent_on_the_clean_rows_that_were_trained_on() -> 
     rows, y = plain.rows_, np.unique(Y, return_inverse=True)[1]
     assert len(rows) < len(X)
     embeddings, codes = torch.as_tensor(plain.embed(X[rows])), torch.as_tensor(y[rows])
-    assert isinstance(plain.vote_.first, TreeHead)
-    before = plain.vote_.first.bound(embeddings, codes).sum()
-    plain.vote_.first.refit(embeddings, codes, 7)
-    held_back = np.setdiff1d(np.arange(len(X)), rows)
-    plain.vote_.choose(torch.as_tensor(plain.embed(X[held_back])), torch.as_tensor(y[held_back]))
+    assert isinstance(plain.ensemble_.first, TreeHead)
+    before = plain.ensemble_.first.bound(embeddings, codes).sum()
+    plain.ensemble_.first.refit(embeddings, codes, 7)
+    held_out = np.setdiff1d(np.arange(len(X)), rows)
+    plain.ensemble_.choose(torch.as_tensor(plain.embed(X[held_out])), torch.as_tensor(y[held_out]))
     np.testing.assert_allclose(refitted.predict_log_proba(X), plain.predict_log_proba(X), atol=1e-9)
-    assert refitted.vote_.first.bound(embeddings, codes).sum() > before
+    assert refitted.ensemble_.first.bound(embeddings, codes).sum() > before
 
 
 def test_validation_data_are_measured_and_not_trained_on() -> None:
@@ -127,13 +127,13 @@ def test_validation_data_are_measured_and_not_trained_on() -> None:
 @pytest.mark.parametrize("refit", [0, 3])
 def test_validation_data_calibrate_as_it_predicts(refit: int) -> None:
     model = small(predict_at="mean", refit=refit).fit(X[:150], Y[:150], validation=(X[150:], Y[150:]))
-    assert model.vote_ is not None
-    chosen = model.vote_.weights.clone()
+    assert model.ensemble_ is not None
+    chosen = model.ensemble_.weights.clone()
     codes = torch.as_tensor(np.searchsorted(model.classes_, Y[150:]))
-    model.vote_.choose(torch.as_tensor(model.embed(X[150:])), codes, "mean")
-    torch.testing.assert_close(model.vote_.weights, chosen)
-    model.vote_.choose(torch.as_tensor(model.embed(X[150:])), codes, "quadrature")
-    assert not torch.equal(model.vote_.weights, chosen)
+    model.ensemble_.choose(torch.as_tensor(model.embed(X[150:])), codes, "mean")
+    torch.testing.assert_close(model.ensemble_.weights, chosen)
+    model.ensemble_.choose(torch.as_tensor(model.embed(X[150:])), codes, "quadrature")
+    assert not torch.equal(model.ensemble_.weights, chosen)
 
 
 def test_what_was_done_in_a_folder_is_not_done_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -147,7 +147,7 @@ def test_what_was_done_in_a_folder_is_not_done_again(tmp_path: Path, monkeypatch
         raise AssertionError("an epoch was asked for")
 
     monkeypatch.setattr(training_module, "epoch_plan", refuse)
-    again = small(folder=tmp_path / "run", head=GPTreeClassifier(random_state=0)).fit(X, Y)
+    again = small(folder=tmp_path / "run", classifier=GPTreeClassifier(random_state=0)).fit(X, Y)
     assert np.array_equal(again.embed(X), model.embed(X))
     with pytest.raises(ValueError, match="holds a training with"):
         small(folder=tmp_path / "run", random_state=1).fit(X, Y)
@@ -225,17 +225,21 @@ def test_a_data_set_validates_too() -> None:
 # ----------------------------------------------------------------------------------------------- another head, growing
 
 
-@pytest.mark.parametrize("head_rows", ["trained", "held back", "all"])
-def test_a_head_is_fitted_to_the_clean_embeddings_of_its_rows(head_rows: str) -> None:
-    model = small(head=GPTreeClassifier(random_state=3), augment=(RandomFlip(),), head_rows=head_rows).fit(X, Y)
-    assert model.vote_ is None
-    rows = np.array([i for i in range(len(X)) if head_rows == "all" or (i in model.rows_) == (head_rows == "trained")])
-    unseen = ~np.isin(ALL, model.rows_) if head_rows == "all" else None
-    by_hand = GPTreeClassifier(random_state=3).fit(model.embed(X[rows]), Y[rows], unseen)
+@pytest.mark.parametrize("classifier_rows", ["trained", "held_out", "all"])
+def test_a_head_is_fitted_to_the_clean_embeddings_of_its_rows(classifier_rows: str) -> None:
+    model = small(
+        classifier=GPTreeClassifier(random_state=3), augment=(RandomFlip(),), classifier_rows=classifier_rows
+    ).fit(X, Y)
+    assert model.ensemble_ is None
+    rows = np.array(
+        [i for i in range(len(X)) if classifier_rows == "all" or (i in model.rows_) == (classifier_rows == "trained")]
+    )
+    held_out = ~np.isin(ALL, model.rows_) if classifier_rows == "all" else None
+    by_hand = GPTreeClassifier(random_state=3).fit(model.embed(X[rows]), Y[rows], held_out)
     assert np.array_equal(model.predict_log_proba(X), by_hand.predict_log_proba(model.embed(X)))
     assert model.tree_ == by_hand.tree_
-    assert not hasattr(model.head, "classes_")  # the parameter stays as it was
-    rows = rows if unseen is None else np.flatnonzero(unseen)  # nodes are fitted to these
+    assert not hasattr(model.classifier, "classes_")  # the parameter stays as it was
+    rows = rows if held_out is None else np.flatnonzero(held_out)  # nodes are fitted to these
     nearest = model.explain(X[rows[:1]])[0].neighbours[0]
     assert nearest.row == rows[0]  # of X
     assert nearest.similarity == pytest.approx(1.0)
@@ -246,9 +250,11 @@ def test_growing_is_that_of_the_head() -> None:
     base = np.isin(labels, NAMES[:5])
     later = np.concatenate([np.flatnonzero(labels == name)[:5] for name in NAMES[5:]])
     with small_random_features():
-        model = small(head=GPForestClassifier(n_trees=2, growth=Growth(), random_state=0)).fit(both[base], labels[base])
+        model = small(classifier=GPForestClassifier(n_estimators=2, growth=Growth(), random_state=0)).fit(
+            both[base], labels[base]
+        )
         before = model.predict_log_proba(both)
-        twin = GPForestClassifier(n_trees=2, growth=Growth(), random_state=0)
+        twin = GPForestClassifier(n_estimators=2, growth=Growth(), random_state=0)
         twin.fit(model.embed(both[base][model.rows_]), labels[base][model.rows_])
         assert model.add_classes(both[later], y=labels[later]) is model
         twin.add_classes(model.embed(both[later]), labels[later])
@@ -281,10 +287,10 @@ def test_growing_is_that_of_the_head() -> None:
 
 
 def test_a_head_that_cannot_grow_says_how_to_get_one_that_can() -> None:
-    for head in (None, LogisticRegression()):
-        model = small(head=head).fit(X, Y)
+    for classifier in (None, LogisticRegression()):
+        model = small(classifier=classifier).fit(X, Y)
         for ask in (lambda m: m.add_classes(X, Y), lambda m: m.undo(), lambda m: m.predict_open(X)):
-            with pytest.raises(AttributeError, match=r"head=GPForestClassifier\(growth=Growth\(\)\)"):
+            with pytest.raises(AttributeError, match=r"classifier=GPForestClassifier\(growth=Growth\(\)\)"):
                 ask(model)
         assert not hasattr(model, "journal_")
     assert model.score(X, Y) > 0.3
@@ -302,19 +308,19 @@ def test_the_papers_settings() -> None:
         (cub, (512, 128, 100, 20, 0.01, 5, 2), (40, 60)),
         (mini, (512, 128, 100, 40, 0.1, 5, 0.05), (40, 60)),
     ):
-        how, sparse = model.training, model.sparse
+        how, variational = model.training, model.variational
         assert numbers == (
             model.backbone.recipe["embedding"],
             how.batch_size,
             how.epochs,
             how.cross_entropy_epochs,
             how.learning_rate,
-            sparse.inducing,
+            variational.inducing,
             how.validation,
         )
         assert how.schedule == Milestones(milestones, 0.1)
         assert (how.momentum, how.nesterov, how.best, how.weight_decay) == (0.9, False, "accuracy", 5e-4)
-        assert (sparse.step, sparse.node_weights, sparse.learn_kernel) == (0.05, "size", "shared")
+        assert (variational.step, variational.node_weights, variational.learn_kernel) == (0.05, "size", "shared")
         assert model.kernel is None  # RBF, 4 and 1
         assert model.predict_at == "quadrature"
     assert [model.backbone.recipe["stem"] for model in (cifar, cub, mini)] == ["cifar", "imagenet", "small"]
@@ -334,5 +340,5 @@ def test_the_paper_on_digits() -> None:
 
     model = Deep.paper("cifar", network(), augment=(RandomCrop(1),), random_state=0, device="cpu")
     model.set_params(training__epochs=10, training__cross_entropy_epochs=5, training__batch_size=16)
-    model.set_params(training__learning_rate=0.05, sparse__inducing=3)
+    model.set_params(training__learning_rate=0.05, variational__inducing=3)
     assert model.fit(X, Y).score(X, Y) > 0.7

@@ -23,14 +23,14 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 from gptree import DeepGPTreeClassifier, GPTreeClassifier
-from gptree.deep import Arrays, RandomCrop, SparseHead, Training
+from gptree.deep import Arrays, RandomCrop, Training, VariationalTree
 
 X, Y = pictures()
 VECTORS = X.reshape(len(X), -1) / 255.0
 
 
 def test_clone_copies_the_network() -> None:
-    model = small(head=GPTreeClassifier(), augment=(RandomCrop(1),))
+    model = small(classifier=GPTreeClassifier(), augment=(RandomCrop(1),))
     twin = clone(model.fit(X, Y))
     assert twin.backbone is not model.backbone
     assert all(
@@ -57,22 +57,24 @@ def test_parameters() -> None:
     assert model.get_params(deep=False).keys() == {
         "backbone",
         "training",
-        "sparse",
+        "variational",
         "kernel",
         "tree",
         "augment",
         "predict_at",
-        "head_rows",
+        "classifier_rows",
         "refit",
-        "head",
+        "classifier",
         "random_state",
         "device",
         "folder",
         "verbose",
     }
     assert model.get_params()["training__epochs"] == Training().epochs
-    model.set_params(training__epochs=90, sparse__inducing=7, head=GPTreeClassifier(), head__tree="chain")
-    assert (model.training.epochs, model.sparse.inducing, model.head.tree) == (90, 7, "chain")
+    model.set_params(
+        training__epochs=90, variational__inducing=7, classifier=GPTreeClassifier(), classifier__tree="chain"
+    )
+    assert (model.training.epochs, model.variational.inducing, model.classifier.tree) == (90, 7, "chain")
     assert DeepGPTreeClassifier(backbone).training.epochs == Training().epochs  # defaults are not shared
     assert is_classifier(model)
     assert "epochs=90" in repr(model.training)
@@ -97,9 +99,9 @@ def test_unfitted() -> None:
             ask()
 
 
-@pytest.mark.parametrize("head", [None, GPTreeClassifier(random_state=0)], ids=["variational", "estimator"])
-def test_pickles(head: Any) -> None:
-    model = small(head=head).fit(X, Y)
+@pytest.mark.parametrize("classifier", [None, GPTreeClassifier(random_state=0)], ids=["variational", "estimator"])
+def test_pickles(classifier: Any) -> None:
+    model = small(classifier=classifier).fit(X, Y)
     again = pickle.loads(pickle.dumps(model))
     assert np.array_equal(again.predict_log_proba(X), model.predict_log_proba(X))
     assert np.array_equal(copy.deepcopy(model).predict_log_proba(X), model.predict_log_proba(X))
@@ -121,11 +123,11 @@ def test_a_failed_fit_changes_nothing() -> None:
     before, state = model.predict_log_proba(X), dict(vars(model))
     with pytest.raises(ValueError, match="at least two classes"):
         model.fit(X, np.zeros(len(X), dtype=int))
-    model.set_params(head=GPTreeClassifier(kernel="sinc"))  # shows only when the head is fitted
+    model.set_params(classifier=GPTreeClassifier(kernel="sinc"))  # shows only when it is fitted
     with pytest.raises(ValueError, match="unknown kernel"):
         model.fit(X[:100], Y[:100])
-    assert {name: value for name, value in vars(model).items() if name != "head"} == {
-        name: value for name, value in state.items() if name != "head"
+    assert {name: value for name, value in vars(model).items() if name != "classifier"} == {
+        name: value for name, value in state.items() if name != "classifier"
     }
     assert np.array_equal(model.predict_log_proba(X), before)
 
@@ -144,33 +146,33 @@ def bad_fit(match: str, error: type[Exception] = ValueError, given: Any = X, y: 
 def test_bad_parameters() -> None:
     bad_fit("backbone must be a Module", TypeError, backbone="resnet18")
     bad_fit("training must be a Training", TypeError, training={"epochs": 3})
-    bad_fit("sparse must be a SparseHead", TypeError, sparse=40)
+    bad_fit("variational must be a VariationalTree", TypeError, variational=40)
     bad_fit("predict_at", predict_at="median")
-    bad_fit("head_rows", head_rows="some")
-    bad_fit("give a head", head_rows="held back")
+    bad_fit("classifier_rows", classifier_rows="some")
+    bad_fit("give a classifier", classifier_rows="held_out")
     none = Training(validation=None)
-    bad_fit("held back: set Training", head=GPTreeClassifier(), head_rows="held back", training=none)
-    bad_fit("held back: set Training", head=GPTreeClassifier(), head_rows="all", training=none)
-    bad_fit("a fit without unseen", head=LogisticRegression(), head_rows="all")
+    bad_fit("held out: set Training", classifier=GPTreeClassifier(), classifier_rows="held_out", training=none)
+    bad_fit("held out: set Training", classifier=GPTreeClassifier(), classifier_rows="all", training=none)
+    bad_fit("has no held_out", classifier=LogisticRegression(), classifier_rows="all")
     one = Training(epochs=2, cross_entropy_epochs=1, validation=1)
     bad_fit(
-        r"two rows of every class held back.*Training\(validation=2",
-        head=GPTreeClassifier(),
-        head_rows="all",
+        r"two rows of every class held out.*Training\(validation=2",
+        classifier=GPTreeClassifier(),
+        classifier_rows="all",
         training=one,
     )
     bad_fit("number of sweeps", refit=True)
     bad_fit("number of sweeps", refit=-1)
-    bad_fit("head must be", TypeError, head="forest")
-    bad_fit("head must be", TypeError, head=GPTreeClassifier)
+    bad_fit("classifier must be", TypeError, classifier="forest")
+    bad_fit("classifier must be", TypeError, classifier=GPTreeClassifier)
     bad_fit("sequence of augmentations", TypeError, augment=RandomCrop(1))
     bad_fit("sequence of augmentations", TypeError, augment=("flip",))
     bad_fit(r"a pair \(X, y\)", validation=(X,))
-    bad_fit("refit is for the variational head", refit=2, head=GPTreeClassifier())
+    bad_fit("refit is for the variational head", refit=2, classifier=GPTreeClassifier())
     bad_fit("refit is for the variational head", refit=2, how={"cross_entropy_epochs": 4})
     bad_fit("device", device="tpu")
     bad_fit("unknown kernel", kernel="sinc")
-    bad_fit("cap=2", sparse=SparseHead(inducing=3, cap=2))
+    bad_fit("cap=2", variational=VariationalTree(inducing=3, cap=2))
     bad_fit("network computes in float64", backbone=network().double())
     bad_fit("64 features", backbone=nn.Sequential(nn.Conv2d(1, 1, 2), vector_network()))
 

@@ -24,7 +24,7 @@ from gptree.deep import (
     RandomCrop,
     RandomFlip,
     RandomResizedCrop,
-    SparseHead,
+    VariationalTree,
 )
 from gptree.estimators import deep_storage
 from gptree.model.persistence import StorageError
@@ -40,13 +40,15 @@ X, DOUBLES = PICTURES, PICTURES.reshape(len(Y), -1) / 255.0
     [
         small(),
         small(how={"cross_entropy_epochs": 4, "objective": CosineMargin(rotations=True)}),
-        small(sparse=SparseHead(inducing=3, learn_kernel="per-node", cap=8), tree=BalancedTwoMeans(3), refit=2),
+        small(
+            variational=VariationalTree(inducing=3, learn_kernel="per-node", cap=8), tree=BalancedTwoMeans(3), refit=2
+        ),
         small(kernel=ScaleKernel(MaternKernel(nu=1.5)), how={"schedule": Milestones((2, 3))}),
         small(kernel="matern52", augment=[RandomCrop(1), RandomFlip(), RandomResizedCrop(), ColourJitter(), Cutout(2)]),
-        small(vector_network().double(), sparse=SparseHead(inducing=3, dtype="float32"), predict_at="mean"),
-        small(head=GPTreeClassifier(random_state=0), how={"schedule": Cosine(1.0), "validation": 2}),
+        small(vector_network().double(), variational=VariationalTree(inducing=3, dtype="float32"), predict_at="mean"),
+        small(classifier=GPTreeClassifier(random_state=0), how={"schedule": Cosine(1.0), "validation": 2}),
     ],
-    ids=["default", "softmax", "per-node", "kernel", "augment", "double", "head"],
+    ids=["default", "softmax", "per-node", "kernel", "augment", "double", "classifier"],
 )
 def test_round_trip(model: Any, tmp_path: Path) -> None:
     X = DOUBLES if model.backbone.recipe["name"] == "mlp" else PICTURES
@@ -57,7 +59,7 @@ def test_round_trip(model: Any, tmp_path: Path) -> None:
     for name in ("classes_", "rows_", "log_", "best_epoch_", "inputs_", "seed_"):
         assert np.array_equal(getattr(loaded, name), getattr(model, name)), name
     ours = model.get_params(deep=False)
-    same = set(ours) - {"backbone", "kernel", "head", "augment"}
+    same = set(ours) - {"backbone", "kernel", "classifier", "augment"}
     assert {name: loaded.get_params()[name] for name in same} == {name: ours[name] for name in same}
     assert loaded.augment == tuple(model.augment)
     again = loaded.fit(X, Y)  # a loaded estimator can be fitted again, and finds the same
@@ -69,25 +71,27 @@ def test_a_grown_head_comes_back_and_goes_on(tmp_path: Path) -> None:
     base = np.isin(labels, NAMES[:5])
     later = np.concatenate([np.flatnonzero(labels == name)[:5] for name in NAMES[5:]])
     with small_random_features():
-        model = small(head=GPForestClassifier(n_trees=2, growth=Growth(), random_state=0)).fit(both[base], labels[base])
+        model = small(classifier=GPForestClassifier(n_estimators=2, growth=Growth(), random_state=0)).fit(
+            both[base], labels[base]
+        )
         before = model.predict_log_proba(both)
         model.add_classes(both[later], labels[later]).save(tmp_path)
         loaded = load_model(tmp_path)
         assert loaded.classes_.tolist() == model.classes_.tolist()
         assert np.array_equal(loaded.predict_log_proba(both), model.predict_log_proba(both))
-        assert loaded.head.growth == Growth()
-        assert not hasattr(loaded.head, "classes_")
+        assert loaded.classifier.growth == Growth()
+        assert not hasattr(loaded.classifier, "classes_")
         assert np.array_equal(loaded.undo().predict_log_proba(both), before)
         loaded.save(tmp_path)
     assert np.array_equal(load_model(tmp_path).predict_log_proba(both), before)
     assert len(list(tmp_path.iterdir())) == 3  # document, arrays, one head
-    shutil.rmtree(next(tmp_path.glob("head-*")))
+    shutil.rmtree(next(tmp_path.glob("classifier-*")))
     with pytest.raises(StorageError, match="holds no gptree model"):
         load_model(tmp_path)
 
 
 def test_an_interrupted_save_leaves_the_old_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    old, new = (small(random_state=seed, head=GPTreeClassifier(random_state=0)).fit(X, Y) for seed in (0, 1))
+    old, new = (small(random_state=seed, classifier=GPTreeClassifier(random_state=0)).fit(X, Y) for seed in (0, 1))
     old.save(tmp_path)
 
     def interrupt(*_: Any) -> None:
@@ -106,7 +110,7 @@ def test_an_interrupted_save_leaves_the_old_model(tmp_path: Path, monkeypatch: p
 
 
 def test_a_first_save_that_is_interrupted_can_be_done_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    model = small(head=GPTreeClassifier(random_state=0)).fit(X, Y)
+    model = small(classifier=GPTreeClassifier(random_state=0)).fit(X, Y)
 
     def interrupt(*_: Any) -> None:
         raise KeyboardInterrupt
@@ -189,7 +193,7 @@ def test_a_kernel_of_your_own_is_given_to_load(tmp_path: Path) -> None:
 
 def test_the_fitted_settings_of_the_layer_are_stored_not_later_ones(tmp_path: Path) -> None:
     model = small().fit(X, Y)
-    model.set_params(sparse__cap=9, sparse__dtype="float32", kernel=ScaleKernel(MaternKernel(nu=0.5)))
+    model.set_params(variational__cap=9, variational__dtype="float32", kernel=ScaleKernel(MaternKernel(nu=0.5)))
     model.save(tmp_path)
     assert np.array_equal(load_model(tmp_path).predict_log_proba(X), model.predict_log_proba(X))
 
@@ -207,12 +211,12 @@ def test_what_cannot_be_stored_says_so_and_leaves_nothing(tmp_path: Path) -> Non
     model = small(augment=(Mirror(),)).fit(X, Y)
     with pytest.raises(StorageError, match=r"augment.*set_params\(augment=…\)"):
         model.save(tmp_path / "model")
-    for head, match in (
-        (LogisticRegression(), "head"),
+    for classifier, match in (
+        (LogisticRegression(), "classifier"),
         (GPTreeClassifier(prior_mean=lambda x: x[:, :5]), "prior_mean"),
     ):
         with pytest.raises(StorageError, match=match):
-            small(head=head).fit(X, Y).save(tmp_path / "model")
+            small(classifier=classifier).fit(X, Y).save(tmp_path / "model")
     assert not (tmp_path / "model").exists()
     model.set_params(augment=()).save(tmp_path / "model")
     assert np.array_equal(load_model(tmp_path / "model").predict(X), model.predict(X))

@@ -10,7 +10,7 @@ from sklearn.naive_bayes import GaussianNB
 from gptree import Gibbs, GPForestClassifier, GPTreeClassifier
 from gptree.experts import LDA, Examples, Pool
 from gptree.maths import make_kernel
-from gptree.protocols.calibration import auroc, nll
+from gptree.metrics import auroc, nll
 
 X, X_NEW, Y, Y_NEW = train_test_split(*load_digits(return_X_y=True), train_size=200, random_state=0)
 
@@ -19,7 +19,7 @@ X, X_NEW, Y, Y_NEW = train_test_split(*load_digits(return_X_y=True), train_size=
 @pytest.mark.parametrize("predict_at", ["mean", "quadrature"])
 def test_without_a_gp_any_tree_returns_its_experts(tree, predict_at):
     silent = GPForestClassifier(
-        kernel=make_kernel("rbf", 1e-12), tree=tree, predict_at=predict_at, n_trees=2, random_state=0
+        kernel=make_kernel("rbf", 1e-12), tree=tree, predict_at=predict_at, n_estimators=2, random_state=0
     ).fit(X, Y)
     features = silent._features(X_NEW)
     pool = Pool().fit(Examples.of(silent._features(X), torch.as_tensor(Y))).expert

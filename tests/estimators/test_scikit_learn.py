@@ -12,14 +12,14 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import check_estimator
 
-from gptree import CoordinateAscent, Gibbs, GPForestClassifier, GPTreeClassifier, InducingPoints, Representatives
+from gptree import CoordinateAscent, Gibbs, GPForestClassifier, GPTreeClassifier, InducingPoints, SubsetOfData
 
 X_TRAIN, X_TEST, Y_TRAIN, Y_TEST = train_test_split(
     *load_digits(return_X_y=True), train_size=300, test_size=300, random_state=0
 )
 
 
-@pytest.mark.parametrize("estimator", [GPTreeClassifier(), GPForestClassifier(n_trees=2)], ids=["tree", "forest"])
+@pytest.mark.parametrize("estimator", [GPTreeClassifier(), GPForestClassifier(n_estimators=2)], ids=["tree", "forest"])
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
 def test_passes_all_of_check_estimator(estimator):
     check_estimator(estimator)
@@ -32,12 +32,12 @@ def test_passes_all_of_check_estimator(estimator):
         GPForestClassifier(random_state=0),
         GPTreeClassifier(inference=Gibbs(chains=3), predict_at="quadrature", random_state=0),
         GPTreeClassifier(node_limit=InducingPoints(60), predict_at="quadrature", random_state=0),
-        GPTreeClassifier(node_limit=Representatives(100), dtype="float32", random_state=0),
+        GPTreeClassifier(node_limit=SubsetOfData(100), dtype="float32", random_state=0),
         GPTreeClassifier(kernel=ScaleKernel(MaternKernel(nu=1.5)), tree="ward", random_state=0),
         GPTreeClassifier.paper(inference=Gibbs(chains=4), random_state=0),
         GPTreeClassifier.paper("rbf", 8.0, inference=Gibbs(chains=4), random_state=0),
     ],
-    ids=["tree", "forest", "gibbs", "sparse", "representatives", "ward", "paper linear", "paper rbf"],
+    ids=["tree", "forest", "gibbs", "sparse", "exemplars", "ward", "paper linear", "paper rbf"],
 )
 def test_learns_digits_and_gives_probabilities(estimator):
     probabilities = estimator.fit(X_TRAIN, Y_TRAIN).predict_proba(X_TEST)
@@ -76,10 +76,10 @@ def test_settings_refuse_unknown_names_and_bad_values():
 def test_pipeline_cross_validation_and_clone():
     pipeline = make_pipeline(StandardScaler(), GPTreeClassifier(random_state=0))
     assert cross_val_score(pipeline, X_TRAIN, Y_TRAIN, cv=2).mean() > 0.8
-    estimator = GPForestClassifier(n_trees=2, inference=Gibbs(chains=2), node_limit=Representatives(50))
+    estimator = GPForestClassifier(n_estimators=2, inference=Gibbs(chains=2), node_limit=SubsetOfData(50))
     copy = clone(estimator)
     assert copy.inference == estimator.inference
-    assert copy.n_trees == 2
+    assert copy.n_estimators == 2
     assert not hasattr(copy, "classes_")
 
 
@@ -125,9 +125,9 @@ def test_class_prior_moves_the_prediction_far_from_the_data():
 
 def test_a_forest_of_one_is_the_tree_and_common_nodes_are_fitted_once():
     tree = GPTreeClassifier(random_state=3).fit(X_TRAIN, Y_TRAIN)
-    one = GPForestClassifier(n_trees=1, random_state=3).fit(X_TRAIN, Y_TRAIN)
+    one = GPForestClassifier(n_estimators=1, random_state=3).fit(X_TRAIN, Y_TRAIN)
     assert np.array_equal(tree.predict_proba(X_TEST), one.predict_proba(X_TEST))
-    same = GPForestClassifier(n_trees=3, tree="chain", random_state=3).fit(X_TRAIN, Y_TRAIN)
+    same = GPForestClassifier(n_estimators=3, tree="chain", random_state=3).fit(X_TRAIN, Y_TRAIN)
     assert len(same.diagnostics_["sweeps"]) == 9  # three equal trees of nine nodes
     chain = GPTreeClassifier(tree="chain", random_state=3).fit(X_TRAIN, Y_TRAIN)
     np.testing.assert_allclose(same.predict_proba(X_TEST), chain.predict_proba(X_TEST), atol=1e-12)

@@ -31,7 +31,7 @@ X, Y, X_NEW = X[:200], Y[:200], X[200:300]
     "estimator",
     [
         GPTreeClassifier(random_state=0),
-        GPForestClassifier(random_state=0, n_trees=3, inference=Gibbs(chains=2), predict_at="quadrature"),
+        GPForestClassifier(random_state=0, n_estimators=3, inference=Gibbs(chains=2), predict_at="quadrature"),
         GPTreeClassifier.paper(inference=Gibbs(chains=2), random_state=0),
         GPTreeClassifier(random_state=0, node_limit=InducingPoints(40), predict_at="quadrature", dtype="float32"),
         GPTreeClassifier(random_state=0, tree=BalancedTwoMeans(3), class_prior="empirical", feature_map=None),

@@ -218,7 +218,7 @@ def test_more_classes_than_kernel_ridge_looks_at():
 
 
 def test_large_left_out_arrays_are_single(monkeypatch):
-    monkeypatch.setattr("gptree.experts.tempering.MAX_DOUBLE_SIZE", 30)
+    monkeypatch.setattr("gptree.experts.calibration.MAX_DOUBLE_SIZE", 30)
     X, y = blobs([4, 4, 4], 5)
     single = Pool().fit(Examples.of(X, y))
     monkeypatch.undo()

@@ -83,17 +83,17 @@ class TestEveryExpert:
     def test_computing_in_chunks_changes_nothing(self, expert, monkeypatch):
         examples = Examples.of(*blobs([5, 1, 6, 3, 2, 1], 7))
         whole = expert.fit(examples)
-        monkeypatch.setattr("gptree.experts.tempering.CHUNK_SIZE", 20)
-        monkeypatch.setattr("gptree.experts.sphere.CHUNK_SIZE", 40)
+        monkeypatch.setattr("gptree.experts.calibration.CHUNK_SIZE", 20)
+        monkeypatch.setattr("gptree.experts.products.CHUNK_SIZE", 40)
         chunked = expert.fit(examples)
         torch.testing.assert_close(chunked.left_out, whole.left_out, **EXACT)
         X, _ = blobs([5, 5], 7, seed=3)
         torch.testing.assert_close(chunked.expert.log_probabilities(X), whole.expert.log_probabilities(X), **EXACT)
 
-    def test_a_small_jury_still_scores_every_example(self, expert, monkeypatch):
+    def test_a_small_calibration_set_still_scores_every_example(self, expert, monkeypatch):
         examples = Examples.of(*blobs([5, 4, 6, 3], 7))
-        monkeypatch.setattr("gptree.experts.tempering.MAX_JURY_SIZE", 0)
-        monkeypatch.setattr("gptree.experts.tempering.MIN_JURY_ROWS", 6)
+        monkeypatch.setattr("gptree.experts.calibration.MAX_CALIBRATION_SIZE", 0)
+        monkeypatch.setattr("gptree.experts.calibration.MIN_CALIBRATION_ROWS", 6)
         fit = expert.fit(examples)
         scores = {
             FittedLDA: lambda: lda_scores(examples, fit.expert.shrinkage, 0.15),

@@ -20,14 +20,14 @@ from gptree.experts import (
     FittedLDA,
     FittedSingle,
     KernelDensity,
-    Newcomers,
+    NovelClassExperts,
     Pool,
     exemplar_density,
     temperature_centre,
 )
 from gptree.incremental import Growth, Herding, episodes
-from gptree.incremental.episodes import Episode, learn_newcomers, make_episode
-from gptree.incremental.memory import select_exemplars
+from gptree.incremental.episodes import Episode, learn_novel_experts, make_episode
+from gptree.incremental.exemplars import select_exemplars
 from gptree.tree import label_hashes
 
 
@@ -49,11 +49,11 @@ def names(n: int) -> np.ndarray:
 
 def learn(
     X: Tensor, y: Tensor, growth: Growth | None = None, seed: int = 0, base: FittedExpert | None = None
-) -> Newcomers:
+) -> NovelClassExperts:
     growth = Growth() if growth is None else growth
     hashes = names(int(y.max()) + 1)
-    exemplars = select_exemplars(X.numpy(), y.numpy(), growth.representatives, growth.selection, hashes, seed)
-    return learn_newcomers(X, y, exemplars, hashes, growth, seed, FittedSingle() if base is None else base)
+    exemplars = select_exemplars(X.numpy(), y.numpy(), growth.exemplars, growth.selection, hashes, seed)
+    return learn_novel_experts(X, y, exemplars, hashes, growth, seed, FittedSingle() if base is None else base)
 
 
 def episode(X: Tensor, y: Tensor, share: float = 0.35, growth: Growth | None = None, seed: int = 0) -> Episode:
@@ -70,12 +70,12 @@ def episode(X: Tensor, y: Tensor, share: float = 0.35, growth: Growth | None = N
     counts=st.lists(st.sampled_from([1, 2, 3, 6, 14, 70]), min_size=2, max_size=9),
     share=st.sampled_from([0.1, 0.2, 0.35, 0.5, 1.0]),
     shots=st.integers(1, 6),
-    representatives=st.integers(1, 4),
+    exemplars=st.integers(1, 4),
     seed=st.integers(0, 99),
 )
-def test_what_an_episode_holds(counts, share: float, shots: int, representatives: int, seed: int) -> None:
+def test_what_an_episode_holds(counts, share: float, shots: int, exemplars: int, seed: int) -> None:
     X, y = blobs(counts, seed=seed)
-    found = episode(X, y, share, Growth(representatives, shots, selection=Herding()), seed)
+    found = episode(X, y, share, Growth(exemplars, shots, selection=Herding()), seed)
     row_of = {tuple(x.tolist()): i for i, x in enumerate(X)}
 
     def rows(features: Tensor) -> list[int]:
@@ -99,7 +99,7 @@ def test_what_an_episode_holds(counts, share: float, shots: int, representatives
     assert set(found.base.y.tolist()) == set(range(found.n_base))
     assert set(found.shot_labels.tolist()) == set(range(found.n_base, C))
     labels = found.base.y.numpy()[found.exemplars.rows]
-    assert np.bincount(labels, minlength=found.n_base).max() <= representatives
+    assert np.bincount(labels, minlength=found.n_base).max() <= exemplars
     assert set(labels.tolist()) == set(range(found.n_base))
 
 
@@ -107,12 +107,12 @@ def test_what_an_episode_holds(counts, share: float, shots: int, representatives
 def test_newcomers_queries_and_exemplars_are_unseen(share: float) -> None:
     """Of 40 rows of a class 10 are unseen: five stay for exemplars, or are shots; five are queries."""
     X, y = blobs([40] * 6)
-    unseen = np.zeros(len(y), dtype=bool)
+    held_out = np.zeros(len(y), dtype=bool)
     for c in range(6):
-        unseen[np.flatnonzero(y.numpy() == c)[:10]] = True
-    found = make_episode(X, y, names(6), share, Growth(2), [0, 0], unseen)
+        held_out[np.flatnonzero(y.numpy() == c)[:10]] = True
+    found = make_episode(X, y, names(6), share, Growth(2), [0, 0], held_out)
     assert found is not None
-    fresh = {tuple(x.tolist()) for x in X[unseen]}
+    fresh = {tuple(x.tolist()) for x in X[held_out]}
 
     def unseen_in(features: Tensor) -> list[bool]:
         return [tuple(x.tolist()) in fresh for x in features]
@@ -185,7 +185,7 @@ def test_any_number_of_classes_and_examples(counts: list[int], d: int) -> None:
 
 def test_the_statistics_are_those_of_all_base_examples() -> None:
     X, y = blobs([5, 8, 6])
-    learnt = learn(X, y, Growth(representatives=2))
+    learnt = learn(X, y, Growth(exemplars=2))
     assert learnt.lda.counts.tolist() == [5, 8, 6]
     torch.testing.assert_close(learnt.lda.means + learnt.lda.centre, torch.stack([X[y == c].mean(0) for c in range(3)]))
     features = learnt.random_lda.features(X)

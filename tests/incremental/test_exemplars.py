@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gptree.incremental import Graft, Growth, Herding, KMeansSamples, SpreadSamples
-from gptree.incremental.memory import Selection, select_exemplars
+from gptree.incremental import Graft, Growth, Herding, KMeansExemplars, KMeansPlusPlusExemplars
+from gptree.incremental.exemplars import Selection, select_exemplars
 from gptree.tree import label_hashes
 
-SELECTIONS = [KMeansSamples(), Herding(), SpreadSamples()]
+SELECTIONS = [KMeansExemplars(), Herding(), KMeansPlusPlusExemplars()]
 each_selection = pytest.mark.parametrize("selection", SELECTIONS, ids=lambda value: type(value).__name__)
 
 
@@ -59,7 +59,7 @@ def test_a_choice_depends_on_the_class_and_its_label_alone(selection: Selection)
     assert sorted(swapped.rows.tolist()) == sorted(rows.tolist())
 
 
-@pytest.mark.parametrize("selection", [KMeansSamples(), SpreadSamples()], ids=["k-means", "spread"])
+@pytest.mark.parametrize("selection", [KMeansExemplars(), KMeansPlusPlusExemplars()], ids=["k-means", "spread"])
 def test_one_exemplar_of_every_cluster(selection: Selection) -> None:
     random = np.random.default_rng(0)
     cluster = np.repeat(np.arange(4), 10)
@@ -72,7 +72,7 @@ def test_one_exemplar_of_every_cluster(selection: Selection) -> None:
 def test_k_means_samples_are_the_nearest_to_the_centres() -> None:
     """With one centre that is the mean."""
     X, y = data([20])
-    rows, weights = select_exemplars(X, y, 1, KMeansSamples(), names(1), 0)
+    rows, weights = select_exemplars(X, y, 1, KMeansExemplars(), names(1), 0)
     assert rows.tolist() == [int(np.linalg.norm(X - X.mean(0), axis=1).argmin())]
     assert weights.tolist() == [20.5]
 
@@ -95,9 +95,9 @@ def test_herding_against_a_loop(n: int, m: int, seed: int) -> None:
 
 def test_the_spread_begins_at_the_mean_and_depends_on_the_seed() -> None:
     X, _ = data([40])
-    first = SpreadSamples().choose(X, 5, np.random.default_rng(0))
+    first = KMeansPlusPlusExemplars().choose(X, 5, np.random.default_rng(0))
     assert first[0] == np.linalg.norm(X - X.mean(0), axis=1).argmin()
-    assert first.tolist() != SpreadSamples().choose(X, 5, np.random.default_rng(1)).tolist()
+    assert first.tolist() != KMeansPlusPlusExemplars().choose(X, 5, np.random.default_rng(1)).tolist()
 
 
 @each_selection
@@ -112,13 +112,13 @@ def test_copies_of_one_example(selection: Selection, dtype: type) -> None:
 @pytest.mark.parametrize(
     ("settings", "error", "message"),
     [
-        ({"representatives": 0}, ValueError, "representatives must be a whole number of at least 1"),
-        ({"representatives": 2.5}, ValueError, "representatives"),
+        ({"exemplars": 0}, ValueError, "exemplars must be a whole number of at least 1"),
+        ({"exemplars": 2.5}, ValueError, "exemplars"),
         ({"shots": True}, ValueError, "shots"),
         ({"shots": -1}, ValueError, "shots"),
         ({"strategy": "graft"}, TypeError, r"strategy must be SharedRoot\(\)"),
         ({"strategy": Graft}, TypeError, "strategy"),
-        ({"selection": "herding"}, TypeError, r"selection must be KMeansSamples\(\)"),
+        ({"selection": "herding"}, TypeError, r"selection must be KMeansExemplars\(\)"),
     ],
 )
 def test_bad_settings_are_named(settings: dict, error: type[Exception], message: str) -> None:
@@ -127,14 +127,14 @@ def test_bad_settings_are_named(settings: dict, error: type[Exception], message:
 
 
 def test_settings_are_values() -> None:
-    assert Growth(strategy=Graft()) == Growth(5, np.int64(5), Graft(), KMeansSamples())
-    assert hash(Growth()) == hash(Growth(selection=KMeansSamples()))
+    assert Growth(strategy=Graft()) == Growth(5, np.int64(5), Graft(), KMeansExemplars())
+    assert hash(Growth()) == hash(Growth(selection=KMeansExemplars()))
 
 
 def test_those_that_are_not_among_do_not_exist() -> None:
     random = np.random.default_rng(2)
     X, y, among = random.normal(size=(60, 3)), np.arange(60) % 3, random.random(60) < 0.4
-    rows, weights = select_exemplars(X, y, 4, KMeansSamples(), names(3), 7, among)
-    alone = select_exemplars(X[among], y[among], 4, KMeansSamples(), names(3), 7)
+    rows, weights = select_exemplars(X, y, 4, KMeansExemplars(), names(3), 7, among)
+    alone = select_exemplars(X[among], y[among], 4, KMeansExemplars(), names(3), 7)
     assert np.array_equal(rows, np.flatnonzero(among)[alone.rows])
     assert np.array_equal(weights, alone.weights)

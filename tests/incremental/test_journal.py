@@ -10,15 +10,15 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gptree.incremental import Contents, Entry, contents, now
+from gptree.incremental import ClassRegistry, Entry, now, replay
 
 BASE = ("a", "b", "c")
 LABELS = "abcdefgh"
 FIT = Entry("fit", BASE, (4, 4, 4))
 
 
-def read(*entries: Entry) -> Contents:
-    return contents(BASE, (FIT, *entries), 1, torch.zeros(0))
+def read(*entries: Entry) -> ClassRegistry:
+    return replay(BASE, (FIT, *entries), 1, torch.zeros(0))
 
 
 def bring(kind, start: int = 0, **numbers: int) -> Entry:
@@ -87,7 +87,7 @@ class Model:
         return enough and (into in merged or into not in here) and len(base & set(merged)) < 2
 
 
-def check(state: Contents, model: Model) -> None:
+def check(state: ClassRegistry, model: Model) -> None:
     assert state.labels == model.labels
     base = [c for c in model.classes if "base" in c]
     novel = [c for c in model.classes if "base" not in c]
@@ -153,7 +153,7 @@ def test_any_sequence_of_operations(sequence, random) -> None:
         entry = Entry(kind, labels, tuple(counts), features=features, rows=tuple(places))
         if not model.allows(kind, labels):
             with pytest.raises(ValueError, match=r"[a-z]"):
-                contents(BASE, (*journal, entry), 1, torch.zeros(0))
+                replay(BASE, (*journal, entry), 1, torch.zeros(0))
             continue
         if counts:
             origin = iter(places)
@@ -162,7 +162,7 @@ def test_any_sequence_of_operations(sequence, random) -> None:
         else:
             getattr(model, kind)(labels)
         journal.append(entry)
-        check(contents(BASE, journal, 1, torch.zeros(0)), model)
+        check(replay(BASE, journal, 1, torch.zeros(0)), model)
 
 
 def test_what_a_merged_class_came_with_goes_before_what_came_later() -> None:
@@ -208,7 +208,7 @@ def test_whole_numbers_as_labels() -> None:
         Entry("rename_class", (5, 7)),
         Entry("add_classes", (5,), (1,), features=torch.ones(1, 1), rows=(0,)),
     )
-    assert [c.key for c in contents((0, 1), journal, 1, torch.zeros(0)).novel] == [5, "5\x002"]
+    assert [c.key for c in replay((0, 1), journal, 1, torch.zeros(0)).novel] == [5, "5\x002"]
 
 
 # -------------------------------------------------------------------------------------------------------------- entries

@@ -12,25 +12,25 @@ from torch import Tensor
 
 from gptree.experts import FittedSingle
 from gptree.incremental import (
-    Base,
-    Contents,
+    BaseState,
+    ClassRegistry,
     Entry,
     Graft,
     Growth,
+    GrowthConfig,
     RebuildTree,
-    Rules,
     SessionTree,
     SharedRoot,
     Strategy,
     base_of,
-    contents,
     fit_base,
     grow,
-    session,
-    with_newcomers,
+    replay,
+    sessions,
+    with_novel_experts,
 )
 from gptree.incremental import base as base_session
-from gptree.inference import CoordinateAscent, Gibbs, InducingPoints, ThroughExemplars
+from gptree.inference import CoordinateAscent, FixedInducingPoints, Gibbs, InducingPoints
 from gptree.maths import as_kernel, make_kernel
 from gptree.model import TrainingData, fit_forest
 from gptree.tree import ClassTree, build_tree
@@ -39,7 +39,7 @@ from small_sizes import small_random_features
 LABELS = ["ant", "bee", "cat", "dog", "eel"]
 COUNTS = (9, 4, 12, 3, 7)
 D, SEED, BUDGET = 6, 3, 2**28
-GROWTH = Growth(representatives=3, shots=3)
+GROWTH = Growth(exemplars=3, shots=3)
 CENTRES = np.random.default_rng(0).normal(size=(12, D))
 
 
@@ -69,7 +69,7 @@ def few_random_features():
         yield
 
 
-def fitted(inference=SWEEPS, with_experts: bool = True, growth: Growth = GROWTH) -> tuple[Base, np.ndarray]:
+def fitted(inference=SWEEPS, with_experts: bool = True, growth: Growth = GROWTH) -> tuple[BaseState, np.ndarray]:
     return fit_base(
         X,
         Y,
@@ -89,12 +89,12 @@ def fitted(inference=SWEEPS, with_experts: bool = True, growth: Growth = GROWTH)
 
 
 @pytest.fixture(scope="module")
-def base() -> Base:
+def base() -> BaseState:
     return fitted()[0]
 
 
-def rules(strategy: Strategy = SharedRoot()) -> Rules:  # noqa: B008 (a frozen value)
-    return Rules(strategy, SWEEPS, InducingPoints(), None, [0, 1], SEED, BUDGET, None, identity)
+def rules(strategy: Strategy = SharedRoot()) -> GrowthConfig:  # noqa: B008 (a frozen value)
+    return GrowthConfig(strategy, SWEEPS, InducingPoints(), None, [0, 1], SEED, BUDGET, None, identity)
 
 
 def entry(kind: Any, classes: list[int], counts: list[int], seed: int) -> Entry:
@@ -103,8 +103,8 @@ def entry(kind: Any, classes: list[int], counts: list[int], seed: int) -> Entry:
     return Entry(kind, labels, tuple(counts), features=features, rows=tuple(range(len(features))))
 
 
-def state(*entries: Entry) -> Contents:
-    return contents(LABELS, (Entry("fit", tuple(LABELS)), *entries), D, X)
+def state(*entries: Entry) -> ClassRegistry:
+    return replay(LABELS, (Entry("fit", tuple(LABELS)), *entries), D, X)
 
 
 TWO_SESSIONS = (entry("add_classes", [5, 6], [3, 2], 2), entry("add_classes", [7], [4], 3))
@@ -130,13 +130,13 @@ def test_only_exemplars_are_kept() -> None:
     assert float(base.left_out[torch.arange(15), base.y].mean()) < float(in_sample.mean())
 
 
-def test_nodes_saw_all_examples_before_those_were_dropped(base: Base) -> None:
+def test_nodes_saw_all_examples_before_those_were_dropped(base: BaseState) -> None:
     """The same predictions as of a forest that still holds them."""
     exemplars = torch.cdist(base.X, X).argmin(1).tolist()
     kept = base_session.Exemplars(np.array(exemplars), base.exemplar_weights.numpy())
     pool, left_out = base_session._base_experts(X, torch.as_tensor(Y), 5, kept)
     data = TrainingData(X, Y, LABELS, left_out, exemplars=np.array(exemplars))
-    how = {"large_nodes": ThroughExemplars(), "memory_budget": BUDGET, "seed": SEED}
+    how = {"large_nodes": FixedInducingPoints(), "memory_budget": BUDGET, "seed": SEED}
     whole = fit_forest(TREES, data, KERNEL, SWEEPS, **how)
     scores = pool.log_probabilities(NEW)
     for at in ("mean", "quadrature"):
@@ -148,20 +148,20 @@ def test_nodes_saw_all_examples_before_those_were_dropped(base: Base) -> None:
 def test_sampling_is_for_later_classes() -> None:
     base, _ = fitted(Gibbs(chains=2), with_experts=False)
     assert {(p.kind, len(p.weights)) for p in base.model.predictor.posteriors} == {("sparse", 1)}
-    assert (base.expert, base.left_out, base.newcomers) == (None, None, None)
+    assert (base.expert, base.left_out, base.novel_experts) == (None, None, None)
     grown = grow(base, state(*TWO_SESSIONS), replace(rules(), inference=Gibbs(chains=2), large_nodes=None))
     assert (grown.expert, grown.left_out) == (None, None)
     assert {(p.kind, len(p.weights)) for p in grown.model.predictor.posteriors} == {("sparse", 1), ("dense", 2)}
     assert bool(torch.isfinite(grown.model.log_probabilities(NEW)).all())
 
 
-def test_the_strategy_plays_no_part_in_the_base_session(base: Base) -> None:
+def test_the_strategy_plays_no_part_in_the_base_session(base: BaseState) -> None:
     other, _ = fitted(growth=replace(GROWTH, strategy=Graft()))
     for a, b in zip(base.model.predictor.posteriors, other.model.predictor.posteriors, strict=True):
         assert torch.equal(a.weights, b.weights)
-    assert base.newcomers is not None
-    assert other.newcomers is not None
-    assert torch.equal(base.newcomers.root_weights, other.newcomers.root_weights)
+    assert base.novel_experts is not None
+    assert other.novel_experts is not None
+    assert torch.equal(base.novel_experts.root_weights, other.novel_experts.root_weights)
 
 
 def test_a_base_of_a_model_that_kept_everything() -> None:
@@ -170,8 +170,8 @@ def test_a_base_of_a_model_that_kept_everything() -> None:
     assert base.model is model
     assert base.stands_for.tolist() == [1.0] * len(X)
     assert np.bincount(Y[base.exemplars]).tolist() == [3, 3, 3, 3, 3]
-    assert base.newcomers is None
-    learnt = with_newcomers(base, GROWTH, SEED, identity).newcomers
+    assert base.novel_experts is None
+    learnt = with_novel_experts(base, GROWTH, SEED, identity).novel_experts
     assert learnt is not None
     assert learnt.lda.counts.tolist() == list(COUNTS)
     assert torch.equal(learnt.density.points, X[base.exemplars])
@@ -192,7 +192,7 @@ class Seen:
 @pytest.fixture
 def seen(monkeypatch: pytest.MonkeyPatch) -> Seen:
     record = Seen([], [], [])
-    problems, build = session.node_problems, session.build_tree
+    problems, build = sessions.node_problems, sessions.build_tree
 
     def node_problems(trees, data, large_nodes, seed, fitted, n_fitted):
         record.data.append(data)
@@ -203,14 +203,14 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> Seen:
         record.built.append((means, list(labels), seed))
         return build(spec, means, labels, seed)
 
-    monkeypatch.setattr(session, "node_problems", node_problems)
-    monkeypatch.setattr(session, "build_tree", recorded)
+    monkeypatch.setattr(sessions, "node_problems", node_problems)
+    monkeypatch.setattr(sessions, "build_tree", recorded)
     return record
 
 
-def test_new_nodes_see_exemplars_and_shots(base: Base, seen: Seen) -> None:
-    contents = state(*TWO_SESSIONS, entry("add_examples", [5], [2], 4))
-    grown = grow(base, contents, rules())
+def test_new_nodes_see_exemplars_and_shots(base: BaseState, seen: Seen) -> None:
+    registry = state(*TWO_SESSIONS, entry("add_examples", [5], [2], 4))
+    grown = grow(base, registry, rules())
     (data,) = seen.data
     later = [torch.cat([TWO_SESSIONS[0].features[:3], points([5], [2], 4)[0]]), TWO_SESSIONS[0].features[3:]]
     assert torch.equal(data.X, torch.cat([base.X, *later, TWO_SESSIONS[1].features]))
@@ -227,29 +227,29 @@ def test_new_nodes_see_exemplars_and_shots(base: Base, seen: Seen) -> None:
     assert torch.equal(grown.model.predictor.grams.X[grown.rows], data.X)
 
 
-def test_left_out_scores_are_those_of_the_newcomers(base: Base) -> None:
+def test_left_out_scores_are_those_of_the_newcomers(base: BaseState) -> None:
     """A base class is gone, another has got examples: what the base experts said before those is left out of them."""
     extra = entry("add_examples", [2], [3], 4)
-    contents = state(*TWO_SESSIONS, extra, Entry("remove_classes", ("bee",)))
-    grown = grow(base, contents, rules())
+    registry = state(*TWO_SESSIONS, extra, Entry("remove_classes", ("bee",)))
+    grown = grow(base, registry, rules())
     later = torch.cat([extra.features, TWO_SESSIONS[0].features, TWO_SESSIONS[1].features])
     labels = torch.tensor([1, 1, 1, 4, 4, 4, 5, 5, 6, 6, 6, 6])
     kept = torch.tensor([0, 2, 3, 4])
-    assert base.newcomers is not None
+    assert base.novel_experts is not None
     assert base.expert is not None
     assert base.left_out is not None
     exemplars = base.left_out[base.y != 1][:, kept].log_softmax(1)
     at_all = torch.cat([exemplars, base.expert.log_probabilities(later)[:, kept].log_softmax(1)])
     taught = base.expert.grown(extra.features, torch.full((3,), 2), 5)
-    expert, left_out = base.newcomers.grown(taught.only(kept), kept, later, labels, at_all)
+    expert, left_out = base.novel_experts.grown(taught.only(kept), kept, later, labels, at_all)
     torch.testing.assert_close(grown.left_out, left_out)
     assert grown.expert is not None
     torch.testing.assert_close(grown.expert.log_probabilities(NEW), expert.log_probabilities(NEW))
 
 
-def test_trees_are_built_from_what_the_classes_came_with(base: Base, seen: Seen) -> None:
-    contents = state(*TWO_SESSIONS, entry("add_examples", [5, 7], [2, 2], 4))
-    grow(base, contents, rules(RebuildTree()))
+def test_trees_are_built_from_what_the_classes_came_with(base: BaseState, seen: Seen) -> None:
+    registry = state(*TWO_SESSIONS, entry("add_examples", [5, 7], [2, 2], 4))
+    grow(base, registry, rules(RebuildTree()))
     means, labels, _ = seen.built[0]
     assert [built[2] for built in seen.built] == [0, 1]  # a seed for each tree
     assert labels == [*LABELS, "new 5", "new 6", "new 7"]
@@ -262,7 +262,7 @@ def test_trees_are_built_from_what_the_classes_came_with(base: Base, seen: Seen)
         np.testing.assert_allclose(means[c], shots.mean(0).numpy())
 
 
-def test_a_graft_goes_to_the_most_similar_base_class(base: Base, seen: Seen) -> None:
+def test_a_graft_goes_to_the_most_similar_base_class(base: BaseState, seen: Seen) -> None:
     grown = grow(base, state(*TWO_SESSIONS), rules(Graft()))
     directions = np.stack([base.stands_for[base.y == c].numpy() @ base.X[base.y == c].numpy() for c in range(5)])
     directions /= np.linalg.norm(directions, axis=1, keepdims=True)
@@ -274,7 +274,7 @@ def test_a_graft_goes_to_the_most_similar_base_class(base: Base, seen: Seen) -> 
             assert frozenset([host, *(5 + i for i in range(3) if hosts[i] == host)]) in families
 
 
-def test_nodes_on_the_path_of_a_base_class_are_fitted_to_all_that_is_kept(base: Base, seen: Seen) -> None:
+def test_nodes_on_the_path_of_a_base_class_are_fitted_to_all_that_is_kept(base: BaseState, seen: Seen) -> None:
     more = entry("add_examples", [1], [3], 4)
     grow(base, state(more), rules())
     (data,), (known,) = seen.data, seen.known
@@ -292,7 +292,7 @@ def test_nodes_on_the_path_of_a_base_class_are_fitted_to_all_that_is_kept(base: 
         assert all(nodes[v] == before[v] for v in range(tree.n_nodes) if v not in path)
 
 
-def test_sessions_that_did_not_change_are_not_fitted_again(base: Base, seen: Seen) -> None:
+def test_sessions_that_did_not_change_are_not_fitted_again(base: BaseState, seen: Seen) -> None:
     first = grow(base, state(TWO_SESSIONS[0]), rules(SessionTree()))
     assert len(seen.data) == 1
     second = grow(base, state(*TWO_SESSIONS), rules(SessionTree()), first)
@@ -317,7 +317,7 @@ def test_sessions_that_did_not_change_are_not_fitted_again(base: Base, seen: See
     ],
     ids=["examples of it", "base examples", "removed", "base class removed", "merged", "merged into the base"],
 )
-def test_a_changed_session_and_all_after_it_are_fitted_again(base: Base, seen: Seen, change: Entry) -> None:
+def test_a_changed_session_and_all_after_it_are_fitted_again(base: BaseState, seen: Seen, change: Entry) -> None:
     before = grow(base, state(*TWO_SESSIONS), rules(SessionTree()))
     changed = state(*TWO_SESSIONS, change)
     found = grow(base, changed, rules(SessionTree()), before)
@@ -330,16 +330,16 @@ def test_a_changed_session_and_all_after_it_are_fitted_again(base: Base, seen: S
 
 
 @pytest.mark.parametrize("strategy", [SharedRoot(), SessionTree(), RebuildTree(), Graft()], ids=str)
-def test_a_new_name_fits_nothing(base: Base, seen: Seen, strategy: Strategy) -> None:
+def test_a_new_name_fits_nothing(base: BaseState, seen: Seen, strategy: Strategy) -> None:
     before = grow(base, state(*TWO_SESSIONS), rules(strategy))
     fits = len(seen.data)
     after = grow(base, state(*TWO_SESSIONS, Entry("rename_class", ("new 5", "fox"))), rules(strategy), before)
     assert len(seen.data) == fits
     assert after.model is before.model
-    assert after.contents.labels == [*LABELS, "fox", "new 6", "new 7"]
+    assert after.registry.labels == [*LABELS, "fox", "new 6", "new 7"]
 
 
-def test_pruned_trees_keep_the_nodes_that_survive(base: Base) -> None:
+def test_pruned_trees_keep_the_nodes_that_survive(base: BaseState) -> None:
     grown = grow(base, state(Entry("remove_classes", ("cat", "eel"))), rules())
     old = [0, 1, 3]
     for tree, nodes, before, nodes_before in zip(

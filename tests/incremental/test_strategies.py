@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gptree.incremental import Graft, RebuildTree, SessionTree, SharedRoot
-from gptree.incremental.growth import Placement
+from gptree.incremental.strategies import Placement
 from gptree.tree import ClassTree, surviving
 
 

@@ -30,7 +30,7 @@ def test_bad_settings_are_refused(bad: dict[str, int]) -> None:
 
 
 def test_inducing_points_are_refused() -> None:
-    with pytest.raises(ValueError, match="use Representatives"):
+    with pytest.raises(ValueError, match="use SubsetOfData"):
         fit_nodes(problems([6], inducing=3), kernel(), features(), Gibbs(), memory_budget=BUDGET)
 
 

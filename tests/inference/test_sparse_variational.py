@@ -16,7 +16,7 @@ import slow_twins as slow
 from gptree import CoordinateAscent, GPForestClassifier, GPTreeClassifier, LearnKernel, SparseVariational
 from gptree.inference import NodeBatch, NodeFits, NodeProblem, class_inducing, fit_nodes
 from gptree.inference.grams import Grams
-from gptree.inference.problems import size_class
+from gptree.inference.nodes import size_class
 from gptree.inference.sparse_variational import Natural, WhitenedBatch
 from gptree.maths import gram
 from gptree.maths.linalg import JITTER
@@ -364,7 +364,7 @@ def test_a_node_limit_beside_it_is_refused() -> None:
 
 def test_the_same_seed_gives_the_same_forest() -> None:
     inference = SparseVariational(inducing=5, sweeps=3, tolerance=0.0)
-    forests = [GPForestClassifier(n_trees=2, inference=inference, random_state=3).fit(X, Y) for _ in range(2)]
+    forests = [GPForestClassifier(n_estimators=2, inference=inference, random_state=3).fit(X, Y) for _ in range(2)]
     np.testing.assert_array_equal(*[forest.predict_log_proba(X_NEW) for forest in forests])
 
 

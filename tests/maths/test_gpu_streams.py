@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from gptree.maths.streams import STREAMS, Recorded, concurrently
+from gptree.maths.cuda import STREAMS, Recorded, concurrently
 
 on_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 

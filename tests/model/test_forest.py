@@ -21,7 +21,7 @@ from gptree.inference import (
     LargeNodes,
     LearnKernel,
     NodeProblem,
-    Representatives,
+    SubsetOfData,
 )
 from gptree.maths import gram
 from gptree.model import TrainingData, node_log_odds, node_problems
@@ -92,7 +92,7 @@ def rows_of(problem: NodeProblem) -> Tensor:
     return problem.rows if problem.inducing is None else problem.inducing
 
 
-LIMITS = [Representatives(8), InducingPoints(8), Representatives(5), InducingPoints(5)]
+LIMITS = [SubsetOfData(8), InducingPoints(8), SubsetOfData(5), InducingPoints(5)]
 
 
 @pytest.mark.parametrize("large_nodes", LIMITS)
@@ -135,7 +135,7 @@ def test_both_sides_have_points_however_many_classes_there_are(
     tree = builder.build(np.zeros((n_classes, 1)), labels, seed)
     y = np.repeat(np.arange(n_classes), 3)
     d = TrainingData(torch.randn(len(y), 2, generator=torch.Generator().manual_seed(seed)).double(), y, labels)
-    large_nodes = InducingPoints(points) if sparse else Representatives(points)
+    large_nodes = InducingPoints(points) if sparse else SubsetOfData(points)
     for v, p in enumerate(node_problems([tree], d, large_nodes, seed)[0]):
         chosen = rows_of(p)
         assert len(chosen) <= points
@@ -148,7 +148,7 @@ def test_both_sides_have_points_however_many_classes_there_are(
             assert len(set(y[chosen.numpy()])) == len(chosen) == points
 
 
-@pytest.mark.parametrize("large_nodes", [*LIMITS, Representatives(2), InducingPoints(2)])
+@pytest.mark.parametrize("large_nodes", [*LIMITS, SubsetOfData(2), InducingPoints(2)])
 def test_choices_at_a_node_do_not_depend_on_the_rest_of_the_tree(large_nodes: LargeNodes) -> None:
     """The sub-tree under a node, fitted alone on its own classes, chooses the same rows with the same seeds."""
     d = data()
@@ -167,14 +167,14 @@ def test_choices_at_a_node_do_not_depend_on_the_rest_of_the_tree(large_nodes: La
 
 
 def test_another_seed_chooses_other_rows() -> None:
-    picks = [set(node_problems([FIRST], data(), Representatives(8), seed)[0][0].rows.tolist()) for seed in range(4)]
+    picks = [set(node_problems([FIRST], data(), SubsetOfData(8), seed)[0][0].rows.tolist()) for seed in range(4)]
     assert len({frozenset(pick) for pick in picks}) > 1
 
 
 def test_a_node_sees_what_it_was_seen_by_above() -> None:
     """Within a class the order is fixed beforehand: the rows taken higher up are among those taken further down."""
     d = data()
-    problems, _ = node_problems([FIRST], d, Representatives(8), seed=0)
+    problems, _ = node_problems([FIRST], d, SubsetOfData(8), seed=0)
     for v in range(1, FIRST.n_nodes):
         above = set(problems[0].rows.tolist()) & set(np.flatnonzero(np.isin(d.y, FIRST.members(v))).tolist())
         assert above <= set(problems[v].rows.tolist())

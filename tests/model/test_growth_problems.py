@@ -9,7 +9,7 @@ import pytest
 import torch
 from forest_cases import COUNTS, FIRST, LABELS, SECOND, data, fit, new_points
 
-from gptree.inference import CoordinateAscent, NodeProblem, ThroughExemplars
+from gptree.inference import CoordinateAscent, FixedInducingPoints, NodeProblem
 from gptree.model import node_problems
 from gptree.tree import ClassTree
 
@@ -60,13 +60,13 @@ class TestThroughExemplars:
 
     def problems(self, **limits: int) -> list[NodeProblem]:
         d = replace(data(weights=True, scores=True), exemplars=self.EXEMPLARS)
-        return node_problems(TREES, d, ThroughExemplars(**limits), 0)[0]
+        return node_problems(TREES, d, FixedInducingPoints(**limits), 0)[0]
 
     def test_every_node_sees_its_points_through_the_exemplars_of_its_classes(self) -> None:
         d = data(weights=True, scores=True)
         assert d.scores is not None
         assert d.weights is not None
-        problems, node_of = node_problems(TREES, replace(d, exemplars=self.EXEMPLARS), ThroughExemplars(), 0)
+        problems, node_of = node_problems(TREES, replace(d, exemplars=self.EXEMPLARS), FixedInducingPoints(), 0)
         for tree, nodes in zip(TREES, node_of, strict=True):
             for v in range(tree.n_nodes):
                 problem = problems[int(nodes[v])]
@@ -123,8 +123,8 @@ class TestThroughExemplars:
         swap = np.array([4, 2, 1, 3, 0])
         moved = replace(d, y=swap[d.y], labels=[LABELS[c] for c in np.argsort(swap)])
         tree = ClassTree.from_nested(FIRST.to_nested(LABELS), moved.labels)
-        first, _ = node_problems([FIRST], d, ThroughExemplars(points=10), 0)
-        second, _ = node_problems([tree], moved, ThroughExemplars(points=10), 0)
+        first, _ = node_problems([FIRST], d, FixedInducingPoints(points=10), 0)
+        second, _ = node_problems([tree], moved, FixedInducingPoints(points=10), 0)
         for a, b in zip(first, second, strict=True):
             assert torch.equal(a.rows, b.rows)
             assert torch.equal(a.left, b.left)
@@ -134,7 +134,7 @@ class TestThroughExemplars:
         d = data(scores=True)
         everyone = replace(d, exemplars=np.arange(len(d.y)))
         inference = CoordinateAscent(sweeps=5, tolerance=0.0)
-        sparse = fit(inference, TREES, everyone, large_nodes=ThroughExemplars())
+        sparse = fit(inference, TREES, everyone, large_nodes=FixedInducingPoints())
         dense = fit(inference, TREES, d)
         assert {p.kind for p in sparse.predictor.posteriors} == {"sparse"}
         x = new_points()

@@ -38,7 +38,7 @@ def made_up_row(rng: np.random.Generator, method: int, seed: int, session: int) 
     return {
         "data": "animals & <plants>",
         "method": METHODS[method],
-        "settings": {"representatives": 5, "note": "<u>"},
+        "settings": {"exemplars": 5, "note": "<u>"},
         "seed": seed,
         "session": session,
         "classes": BASE + WAY * session,

@@ -20,8 +20,8 @@ from torch import Tensor
 from torch.distributions import MultivariateNormal, kl_divergence
 from torch.nn.functional import normalize
 
-from gptree.deep import Arrays, Batch, Trained, Training, Vote, convnet, embed, measure, mlp, train, whole
-from gptree.deep.heads import Problem
+from gptree.deep import Arrays, Batch, Trained, Training, WeightedEnsemble, convnet, embed, measure, mlp, train, whole
+from gptree.deep.heads.base import Problem
 from gptree.maths.kernels import make_kernel
 from gptree.rivals import GPDNN, SVDKL, sv_dkl
 from gptree.rivals.gpdnn import argmax_probability
@@ -356,10 +356,10 @@ def test_a_vote_of_one_keeps_the_order(name: str) -> None:
     head, embeddings, y = walked(name)
     wrong = torch.where(torch.arange(30) < 6, (y + 1) % 3, y)  # a fifth of the labels: less sure is better
     before = head.log_probabilities(embeddings)
-    vote = Vote(head)
-    vote.choose(embeddings, wrong)
-    after = vote.log_probabilities(embeddings)
-    assert float(vote.weights) != 1.0
+    ensemble = WeightedEnsemble(head)
+    ensemble.choose(embeddings, wrong)
+    after = ensemble.log_probabilities(embeddings)
+    assert float(ensemble.weights) != 1.0
     assert measure(after, wrong)["nll"] < measure(before, wrong)["nll"]
     assert torch.equal(before.argsort(1), after.argsort(1))
 

@@ -10,7 +10,7 @@ from scipy.special import log_softmax, softmax
 from sklearn.covariance import ledoit_wolf
 from sklearn.linear_model import LogisticRegression, Ridge
 
-from gptree.rivals import LogisticHead, NearestClassMean, NearestNeighbours, RanPAC, RidgeHead, ShrinkageLDA
+from gptree.rivals import LogisticRival, NearestClassMean, NearestNeighbours, RanPAC, RidgeRival, ShrinkageLDA
 from gptree.rivals.lda import left_out_discriminant, within_covariance
 from gptree.rivals.left_out import class_means, mean_nll, scale_of, shot_folds
 from gptree.rivals.logistic import _walk_down
@@ -71,7 +71,7 @@ class TestLogisticHead:
     @pytest.mark.parametrize("d", [3, 40])
     def test_weights_are_scikit_learns_on_all_dimensions(self, d):
         x, y = blobs(SHOTS, d)
-        head = LogisticHead(C=2.0).fit(x, y)
+        head = LogisticRival(C=2.0).fit(x, y)
         scale = scale_of(x)
         plain = LogisticRegression(C=2.0, tol=1e-10, max_iter=10_000).fit(x / scale, y)
         np.testing.assert_allclose(head.coef_, plain.coef_ / scale, atol=1e-4)
@@ -80,12 +80,12 @@ class TestLogisticHead:
     def test_two_classes(self):
         x, y = blobs([6, 4], d=3)
         plain = LogisticRegression(C=2.0, tol=1e-10).fit(x / scale_of(x), y)
-        p = LogisticHead(C=2.0).fit(x, y).predict_proba(x)
+        p = LogisticRival(C=2.0).fit(x, y).predict_proba(x)
         np.testing.assert_allclose(p, plain.predict_proba(x / scale_of(x)), atol=1e-4)
 
     def test_the_chosen_penalty_is_the_valley(self):
         x, y = blobs([6, 5, 1, 4], d=4, noise=0.7)
-        head = LogisticHead().fit(x, y)
+        head = LogisticRival().fit(x, y)
         folds, z = shot_folds(y, 5), x / scale_of(x)
 
         def loss(C: float) -> float:
@@ -148,7 +148,7 @@ class TestRidgeHead:
     @pytest.mark.parametrize("d", [3, 40])
     def test_weights(self, d):
         x, y = blobs(SHOTS, d)
-        head = RidgeHead().fit(x, y)
+        head = RidgeRival().fit(x, y)
         plain = Ridge(alpha=head.alpha_ * scale_of(x) ** 2).fit(x, np.eye(5)[y])
         np.testing.assert_allclose(head.coef_, plain.coef_, atol=1e-9)
         np.testing.assert_allclose(head.predict_proba(x), softmax(head.temperature_ * plain.predict(x), axis=1))

@@ -63,7 +63,7 @@ def demo(
     growth = Growth(shots=_SHOTS)
     forest, class_mean = GPForestClassifier(growth=growth, random_state=seed), NearestClassMean()
     with threadpool_limits(1):  # on matrices this small, several threads mostly wait for each other
-        tell(_beginning(growth.representatives, len(y)))
+        tell(_beginning(growth.exemplars, len(y)))
         rows, refused = teach(forest, class_mean, stream, seed, tell)
         tell(_about_refusals(refused))
         mistake = take_back_a_mistake(forest, stream, x, y)
@@ -183,10 +183,10 @@ def take_back_a_mistake(
 # ------------------------------------------------------------------------------------------------------------- words
 
 
-def _beginning(representatives: int, tested: int) -> str:
+def _beginning(exemplars: int, tested: int) -> str:
     return _filled(
         f"Handwritten digits arrive one by one: first 0 to {_BASE - 1}, {_BASE_SHOTS} images of each, then a new digit "
-        f"from {_SHOTS} images. The forest keeps {representatives} images of each digit and sees no others again. "
+        f"from {_SHOTS} images. The forest keeps {exemplars} images of each digit and sees no others again. "
         f"{tested:,} other images test it."
     )
 

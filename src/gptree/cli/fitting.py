@@ -68,7 +68,7 @@ def fit(
             "--grow/--no-grow", help="Prepare for classes to come, and keep a few examples of each class only."
         ),
     ] = False,
-    representatives: Annotated[
+    exemplars: Annotated[
         int | None, typer.Option(help="--grow: examples kept of every class; 5 if not given.", min=1)
     ] = None,
     strategy: Annotated[
@@ -96,7 +96,7 @@ def fit(
     held_out = None if test is None else _read_held_out(test, features, labels, train)
     given = {"kernel": kernel, "tree": tree, "predict_at": predict_at}
     settings: dict[str, Any] = {name: str(value) for name, value in given.items() if value is not None}
-    settings |= _inference(inference, chains, steps) | _growth(grow, representatives, strategy)
+    settings |= _inference(inference, chains, steps) | _growth(grow, exemplars, strategy)
     model = _estimator(paper, trees, {**settings, "random_state": seed, "verbose": shows_progress(as_json)})
     seconds = _fit(model, train)
     model.save(out)
@@ -143,13 +143,13 @@ def _inference(inference: Inference | None, chains: int | None, steps: int | Non
     return {} if inference is None else {"inference": CoordinateAscent()}
 
 
-def _growth(grow: bool, representatives: int | None, strategy: Strategy | None) -> dict[str, Any]:
+def _growth(grow: bool, exemplars: int | None, strategy: Strategy | None) -> dict[str, Any]:
     """The parameter `growth`, where it was asked for."""
     if not grow:
-        if representatives is not None or strategy is not None:
-            raise ValueError("--representatives and --strategy belong to models that grow: add --grow.")
+        if exemplars is not None or strategy is not None:
+            raise ValueError("--exemplars and --strategy belong to models that grow: add --grow.")
         return {}
-    given: dict[str, Any] = {} if representatives is None else {"representatives": representatives}
+    given: dict[str, Any] = {} if exemplars is None else {"exemplars": exemplars}
     return {"growth": growth_of(strategy, **given)}
 
 
@@ -162,7 +162,7 @@ def _estimator(paper: bool, trees: int | None, settings: dict[str, Any]) -> Clas
         return GPTreeClassifier.paper(**settings)
     if trees == 1:
         return GPTreeClassifier(**settings)
-    return GPForestClassifier(**(settings if trees is None else {**settings, "n_trees": trees}))
+    return GPForestClassifier(**(settings if trees is None else {**settings, "n_estimators": trees}))
 
 
 def _fit(model: Classifier, train: Data) -> float:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def open_model(folder: Path) -> Classifier:
     """The estimator in a folder."""
-    from gptree.estimators.classifier import load_model
+    from gptree.estimators.forest import load_model
 
     if not folder.is_dir():
         raise ValueError(f"{folder} is not a folder: make a model with gptree fit DATA --out {folder}.")

@@ -45,7 +45,7 @@ def fscil(
         Strategy | None,
         typer.Option(help="How forest, tree and paper grow, if not by a shared root; part of their name in the run."),
     ] = None,
-    representatives: Annotated[int, typer.Option(help="Examples kept of every base class.", min=1)] = 5,
+    exemplars: Annotated[int, typer.Option(help="Examples kept of every base class.", min=1)] = 5,
     lists: Annotated[
         Path | None,
         typer.Option(help="Take the sessions from session_N.txt and test_N.txt in this folder.", metavar="FOLDER"),
@@ -87,7 +87,7 @@ def fscil(
         streams, tested = _from_lists(lists, train, held_out, split, found)
     first = streams(0)
     protocol = {**split, "lists": None if lists is None else lists.name, "test": tested}
-    growth = {"strategy": str(strategy or Strategy.shared_root), "representatives": representatives}
+    growth = {"strategy": str(strategy or Strategy.shared_root), "exemplars": exemplars}
     methods = {_named(name, strategy): _method(name, growth, _shots(first)) for name in method or ["forest"]}
     settings = {name: {**protocol, **found.settings} for name, found in methods.items()}
     run.check(data.stem, protocol, settings)
@@ -193,7 +193,7 @@ def _method(name: str, growth: Mapping[str, Any], shots: int) -> Method:
 
     if name not in INCREMENTAL:
         raise ValueError(f"there is no method '{name}'; there are {', '.join([*_GROWN, *INCREMENTAL])}.")
-    factory, kept = INCREMENTAL[name], growth["representatives"]
+    factory, kept = INCREMENTAL[name], growth["exemplars"]
     parameters = factory().get_params()
     # A rival that keeps examples of the base classes is to keep as many.
     memory = {"exemplars": kept} if "exemplars" in parameters else {}
@@ -203,7 +203,7 @@ def _method(name: str, growth: Mapping[str, Any], shots: int) -> Method:
         seeded = {"random_state": seed} if "random_state" in parameters else {}
         return Mapped(factory().set_params(**memory, **expected, **seeded))
 
-    return Method(make, {"representatives": kept} if memory else {})
+    return Method(make, {"exemplars": kept} if memory else {})
 
 
 def _grown(name: str, growth: Any, seed: int) -> Any:

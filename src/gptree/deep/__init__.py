@@ -1,17 +1,17 @@
 """Deep kernels: a network and a GP-Tree on its embeddings, trained together."""
 
-from gptree.deep.augment import Augmentation, ColourJitter, Cutout, RandomCrop, RandomFlip, RandomResizedCrop
 from gptree.deep.backbones import Backbone, build_backbone, convnet, mlp, resnet18
-from gptree.deep.curves import plot_curves
-from gptree.deep.evaluation import embed, measure
-from gptree.deep.head import SparseHead, TreeHead
-from gptree.deep.heads import DeepHead, HeadSettings, Problem
-from gptree.deep.log import read_log
+from gptree.deep.data.augment import Augmentation, ColourJitter, Cutout, RandomCrop, RandomFlip, RandomResizedCrop
+from gptree.deep.data.sources import Arrays, Batch, FromDataset, Source, require_shape, whole
+from gptree.deep.ensemble import WeightedEnsemble
+from gptree.deep.heads.base import DeepHead, HeadSettings, Problem
+from gptree.deep.heads.gp_tree import TreeHead, VariationalTree
+from gptree.deep.loop.curves import plot_curves
+from gptree.deep.loop.evaluation import embed, measure
+from gptree.deep.loop.log import read_log
+from gptree.deep.loop.train import Trained, train
 from gptree.deep.objectives import CosineMargin, CrossEntropy, Objective, ObjectiveLayer
 from gptree.deep.settings import Cosine, Milestones, Schedule, Training
-from gptree.deep.sources import Arrays, Batch, FromDataset, Source, require_shape, whole
-from gptree.deep.training import Trained, train
-from gptree.deep.vote import Vote
 
 __all__ = [
     "Arrays",
@@ -35,11 +35,11 @@ __all__ = [
     "RandomResizedCrop",
     "Schedule",
     "Source",
-    "SparseHead",
     "Trained",
     "Training",
     "TreeHead",
-    "Vote",
+    "VariationalTree",
+    "WeightedEnsemble",
     "build_backbone",
     "convnet",
     "embed",

@@ -24,7 +24,7 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor, nn
 
-from gptree.values import require
+from gptree.settings import require
 
 Stem = Literal["imagenet", "cifar", "small"]
 

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from gptree.deep.vote import Layer
-from gptree.values import Settings, require
+from gptree.deep.ensemble import Layer
+from gptree.settings import Settings, require
 
 #: Sets the random numbers of mixing apart from those of augmentation, which have the same seed.
 _MIXING = 1

@@ -8,7 +8,7 @@ from numbers import Integral
 from typing import Literal, Protocol
 
 from gptree.deep.objectives import CrossEntropy, Objective
-from gptree.values import Settings, require, require_whole
+from gptree.settings import Settings, require, require_whole
 
 
 class Schedule(Protocol):
@@ -75,8 +75,8 @@ class Training(Settings):
     best : the state that is kept in the end: the "last" one, or the one of best "accuracy" or "nll" on the validation
         rows, among the epochs of joint training (among all, if no head is trained), as the head has it alone.
     calibrate : in the end, choose on these rows, set aside or given, how sure predictions are, and how much the
-        objective's layer has to say in them where it was trained beside the head (see `Vote`). Otherwise the head
-        predicts alone.
+        objective's layer has to say in them where it was trained beside the head (see `WeightedEnsemble`). Otherwise
+        the head predicts alone.
     mixed_precision : "no", "bf16" or "fp16", of the network; the head has a dtype of its own.
     checkpoint_epochs : epochs between two checkpoints; after the last epoch there is always one.
     checkpoint_steps : steps within an epoch between two checkpoints; None for none.

@@ -1,9 +1,9 @@
 """scikit-learn estimators."""
 
-from gptree.estimators.classifier import GPForestClassifier, GPTreeClassifier
 from gptree.estimators.deep import DeepGPTreeClassifier, load_model
-from gptree.estimators.explanation import Decision, Explanation, Neighbour
+from gptree.estimators.explain import Decision, Explanation, Neighbour
 from gptree.estimators.feature_map import SphereMap, UnitLength
+from gptree.estimators.forest import GPForestClassifier, GPTreeClassifier
 
 __all__ = [
     "Decision",

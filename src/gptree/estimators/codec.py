@@ -20,8 +20,8 @@ from gptree.deep import (
     RandomCrop,
     RandomFlip,
     RandomResizedCrop,
-    SparseHead,
     Training,
+    VariationalTree,
 )
 from gptree.estimators.feature_map import FEATURE_MAPS, SphereMap, UnitLength
 from gptree.experts import LDA, KernelDensity, KernelRidge, Pool, RandomFeatures, Ridge
@@ -29,13 +29,13 @@ from gptree.incremental import (
     Graft,
     Growth,
     Herding,
-    KMeansSamples,
+    KMeansExemplars,
+    KMeansPlusPlusExemplars,
     RebuildTree,
     SessionTree,
     SharedRoot,
-    SpreadSamples,
 )
-from gptree.inference import CoordinateAscent, Gibbs, InducingPoints, LearnKernel, Representatives, SparseVariational
+from gptree.inference import CoordinateAscent, Gibbs, InducingPoints, LearnKernel, SparseVariational, SubsetOfData
 from gptree.model.persistence import StorageError
 from gptree.tree import BalancedTwoMeans, Chain, ClassTree, RandomBalanced, TwoMeans, Ward
 
@@ -47,7 +47,7 @@ VALUES: dict[str, Any] = {
         CoordinateAscent,
         SparseVariational,
         LearnKernel,
-        Representatives,
+        SubsetOfData,
         InducingPoints,
         TwoMeans,
         BalancedTwoMeans,
@@ -65,11 +65,11 @@ VALUES: dict[str, Any] = {
         SessionTree,
         RebuildTree,
         Graft,
-        KMeansSamples,
+        KMeansExemplars,
         Herding,
-        SpreadSamples,
+        KMeansPlusPlusExemplars,
         Training,
-        SparseHead,
+        VariationalTree,
         Cosine,
         Milestones,
         CrossEntropy,

@@ -27,50 +27,52 @@ from gptree.deep import (
     RandomFlip,
     RandomResizedCrop,
     Source,
-    SparseHead,
     Trained,
     Training,
     TreeHead,
-    Vote,
+    VariationalTree,
+    WeightedEnsemble,
     plot_curves,
     resnet18,
     train,
 )
 from gptree.deep import embed as embed_rows
-from gptree.deep.rows import split_rows
-from gptree.deep.task import Rows
-from gptree.estimators import classifier
-from gptree.estimators.classifier import GPForestClassifier, GPTreeClassifier
+from gptree.deep.loop.rows import split_rows
+from gptree.deep.loop.task import Rows
+from gptree.estimators import forest
 from gptree.estimators.deep_inputs import Inputs, as_source, class_numbers, dtype_of, labels_of
 from gptree.estimators.deep_storage import load_deep, save_deep
+from gptree.estimators.forest import GPForestClassifier, GPTreeClassifier
 from gptree.inference import PredictAt
 from gptree.model.persistence import DOCUMENT
+from gptree.settings import require
 from gptree.tree import ClassTree
-from gptree.values import require
 
 Experiment = Literal["cifar", "cub", "mini-imagenet"]
-HeadRows = Literal["trained", "held back", "all"]
+ClassifierRows = Literal["trained", "held_out", "all"]
 
 
-def _of_head(name: str) -> Callable[..., Any]:
-    """A method of the fitted `head`, as one of the deep classifier: of its X the head sees the embeddings."""
+def _of_classifier(name: str) -> Callable[..., Any]:
+    """A method of the fitted `classifier`, as one of the deep classifier: of its X it sees the embeddings."""
     method = getattr(GPForestClassifier, name)
 
     @wraps(method)
     def delegated(self: DeepGPTreeClassifier, *arguments: Any, **named: Any) -> Any:
-        head = self._head_with(name)
-        given = inspect.signature(method).bind(head, *arguments, **named)
+        classifier = self._classifier_with(name)
+        given = inspect.signature(method).bind(classifier, *arguments, **named)
         if "X" in given.arguments:
             given.arguments["X"] = self.embed(given.arguments["X"])
-        found = getattr(head, name)(*given.args[1:], **given.kwargs)
-        return self if found is head else found
+        result = getattr(classifier, name)(*given.args[1:], **given.kwargs)
+        return self if result is classifier else result
 
     return delegated
 
 
-def _seen_in_head(name: str) -> property:
-    """What the fitted `head` shows under a name."""
-    return property(lambda self: getattr(self._head_with(name), name), doc=f"`{name}` of the fitted `head`.")
+def _of_fitted_classifier(name: str) -> property:
+    """What the fitted `classifier` shows under a name."""
+    return property(
+        lambda self: getattr(self._classifier_with(name), name), doc=f"`{name}` of the fitted `classifier`."
+    )
 
 
 @dataclass(eq=False, repr=False)
@@ -79,7 +81,7 @@ class DeepGPTreeClassifier(ClassifierMixin, BaseEstimator):
 
     backbone : any `nn.Module` from a batch of inputs to embeddings (B, d); a copy of it is trained.
     training : how the network is trained.
-    sparse : the variational head that is trained with it.
+    variational : the variational head that is trained with it.
     kernel : of that head, by name or a GPyTorch kernel; None is RBF with output scale 4 and length-scale 1.
     tree : None, a builder, its name, a ClassTree or nested lists of labels; None is 2-means on the class means of the
         embeddings after the epochs of cross-entropy.
@@ -88,37 +90,38 @@ class DeepGPTreeClassifier(ClassifierMixin, BaseEstimator):
         Node probabilities integrated over the latent posterior, or at the latent mean.
     refit : sweeps of coordinate ascent, after training, that fit the variational head to the clean embeddings of the
         rows trained on; 0 for none.
-    head : None, or an estimator
+    classifier : None, or an estimator
         None predicts with the variational head. An estimator, such as `GPForestClassifier(growth=Growth())`, is fitted
-        to the clean embeddings of `head_rows`, and predicts instead. Then classes may arrive later: `add_classes` and
-        the other operations are those of this estimator. If it has no random_state of its own it gets one from here.
-    head_rows : "trained", "held back" or "all"
-        Whose embeddings `head` is fitted to. The network knows the rows it was trained on by heart, so that a head
-        fitted to them is too sure of others; the rows that `Training(validation=…)` held back are few, but like those
-        to come. "all" tells the head which were held back (its `fit` must take `unseen`, as that of GPForestClassifier
-        and GPTreeClassifier does).
+        to the clean embeddings of `classifier_rows`, and predicts instead. Then classes may arrive later: `add_classes`
+        and the other operations are those of this estimator. If it has no random_state it gets one from here.
+    classifier_rows : "trained", "held_out" or "all"
+        Whose embeddings `classifier` is fitted to. The network knows the rows it was trained on by heart, so that a
+        classifier fitted to them is too sure of others; the rows that `Training(validation=…)` held out are few,
+        but like those to come. "all" tells it which were held out (its `fit` must take `held_out`, as those of
+        GPForestClassifier and GPTreeClassifier do).
     random_state : int, RandomState or None; training in a folder, or in several processes, needs an int.
     device : "auto", "cpu" or "cuda".
     folder : for checkpoints, log and curves. An interrupted `fit` goes on from there, and one that is done is not
-        trained again: another `head`, `refit` or `predict_at` costs no training.
+        trained again: another `classifier`, `refit` or `predict_at` costs no training.
     verbose : show a progress bar while training.
 
     Fitted, it has `network_`, `classes_`, `tree_`, `log_` (a row an epoch, see `gptree.deep.Trained`), `best_epoch_`,
-    `rows_` (those trained on), `vote_` (the layers trained on top of the network that predict, a `gptree.deep.Vote`;
-    None where `head` predicts), and `head_` (the fitted `head`, or None).
+    `rows_` (those trained on), `ensemble_` (the layers trained on top of the network that predict, a
+    `gptree.deep.WeightedEnsemble`; None where `classifier` predicts), and `classifier_`, the fitted
+    `classifier` or None.
     """
 
     backbone: nn.Module
     _: KW_ONLY
     training: Training = field(default_factory=Training)
-    sparse: SparseHead = field(default_factory=SparseHead)
+    variational: VariationalTree = field(default_factory=VariationalTree)
     kernel: str | Kernel | None = None
     tree: Any = None
     augment: Sequence[Augmentation] = ()
     predict_at: PredictAt = "quadrature"
     refit: int = 0
-    head: Any = None
-    head_rows: HeadRows = "trained"
+    classifier: Any = None
+    classifier_rows: ClassifierRows = "trained"
     random_state: Any = None
     device: str = "auto"
     folder: str | Path | None = None
@@ -159,7 +162,7 @@ class DeepGPTreeClassifier(ClassifierMixin, BaseEstimator):
     def _fit(self, X: Any, y: Any, validation: tuple[Any, Any] | None) -> None:
         self._check_parameters()
         dtype = dtype_of(self.backbone)
-        source, training, held_out = as_source(X, dtype, self.augment), replace(self.training), None
+        source, training, validation_rows = as_source(X, dtype, self.augment), replace(self.training), None
         require(
             validation is None or (isinstance(validation, tuple | list) and len(validation) == 2),
             "validation is a pair (X, y).",
@@ -168,15 +171,15 @@ class DeepGPTreeClassifier(ClassifierMixin, BaseEstimator):
         self.labels_, codes = np.unique(labels_of(source, y), return_inverse=True)
         if validation is not None:
             others = self.inputs_.source(validation[0])
-            held_out = others, class_numbers(labels_of(others, validation[1]), self.labels_)
+            validation_rows = others, class_numbers(labels_of(others, validation[1]), self.labels_)
             training = replace(training, validation=None)
         require(
-            self.head_rows == "trained" or training.validation is not None,
-            f'head_rows="{self.head_rows}" needs rows held back: set Training(validation=…), and give no validation to '
-            "fit.",
+            self.classifier_rows == "trained" or training.validation is not None,
+            f'classifier_rows="{self.classifier_rows}" needs rows held out: set Training(validation=…), and give no '
+            "validation to fit.",
         )
         self.seed_ = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
-        if self.head_rows == "all":
+        if self.classifier_rows == "all":
             self._check_held_back(codes, training)
         trained = train(
             self.backbone,
@@ -184,14 +187,14 @@ class DeepGPTreeClassifier(ClassifierMixin, BaseEstimator):
             codes,
             self.labels_.tolist(),
             training=training,
-            head=replace(self.sparse),  # `set_params` changes settings in place, and the fitted head has its own
+            head=replace(self.variational),  # `set_params` changes settings in place, and the fitted head has its own
             kernel=self.kernel,
             tree=self.tree,
             seed=self.seed_,
             device=self.device,
             folder=self.folder,
             progress=self.verbose,
-            held_out=held_out,
+            validation=validation_rows,
         )
         self.network_, self.log_, self.best_epoch_ = trained.network, trained.log, trained.best_epoch
         self.rows_ = trained.rows
@@ -199,27 +202,27 @@ class DeepGPTreeClassifier(ClassifierMixin, BaseEstimator):
 
     def _finish(self, trained: Trained, source: Source, codes: np.ndarray) -> None:
         """What predicts, and what it still has to learn from the clean embeddings."""
-        self.vote_: Vote | None = trained.vote if self.head is None else None
-        self.head_: Any = None
-        self.device_ = trained.vote.weights.device
-        if self.vote_ is not None:
+        self.ensemble_: WeightedEnsemble | None = trained.ensemble if self.classifier is None else None
+        self.classifier_: Any = None
+        self.device_ = trained.ensemble.weights.device
+        if self.ensemble_ is not None:
             if self.refit:
-                self.vote_.first.refit(*self._clean(Rows(source, self.rows_, codes[self.rows_])), self.refit)
+                self.ensemble_.first.refit(*self._clean(Rows(source, self.rows_, codes[self.rows_])), self.refit)
             as_trained = not self.refit and self._how in ((), ("quadrature",))  # and so were the weights chosen
-            if not as_trained and self.training.calibrate and trained.held_back is not None:
-                self.vote_.choose(*self._clean(trained.held_back), *self._how)
+            if not as_trained and self.training.calibrate and trained.held_out is not None:
+                self.ensemble_.choose(*self._clean(trained.held_out), *self._how)
         else:
             everyone = np.arange(len(codes))
-            held_back = np.setdiff1d(everyone, self.rows_)
-            rows = {"trained": self.rows_, "held back": held_back, "all": everyone}[self.head_rows]
-            unseen = {"unseen": np.isin(everyone, held_back)} if self.head_rows == "all" else {}
+            held_out = np.setdiff1d(everyone, self.rows_)
+            rows = {"trained": self.rows_, "held_out": held_out, "all": everyone}[self.classifier_rows]
+            named = {"held_out": np.isin(everyone, held_out)} if self.classifier_rows == "all" else {}
             embeddings, _ = self._clean(Rows(source, rows, codes[rows]))
-            head: Any = clone(self.head)
-            if head.get_params(deep=False).get("random_state", 0) is None:
-                head.set_params(random_state=self.seed_)  # one seed decides everything
-            self.head_ = head.fit(embeddings.cpu().numpy(), self.labels_[codes[rows]], **unseen)
-            if isinstance(self.head_, GPTreeClassifier | GPForestClassifier):  # explanations name rows of X
-                self.head_.origins_[:, 1] = rows[self.head_.origins_[:, 1]]
+            classifier: Any = clone(self.classifier)
+            if classifier.get_params(deep=False).get("random_state", 0) is None:
+                classifier.set_params(random_state=self.seed_)  # one seed decides everything
+            self.classifier_ = classifier.fit(embeddings.cpu().numpy(), self.labels_[codes[rows]], **named)
+            if isinstance(self.classifier_, GPTreeClassifier | GPForestClassifier):  # explanations name rows of X
+                self.classifier_.origins_[:, 1] = rows[self.classifier_.origins_[:, 1]]
 
     def _clean(self, some: Rows) -> tuple[Tensor, Tensor]:
         """Embeddings of clean inputs, and their classes."""
@@ -228,31 +231,33 @@ class DeepGPTreeClassifier(ClassifierMixin, BaseEstimator):
 
     def _check_parameters(self) -> None:
         """What `train` does not look at, before any work is done."""
-        for name, kind in (("backbone", nn.Module), ("training", Training), ("sparse", SparseHead)):
+        for name, kind in (("backbone", nn.Module), ("training", Training), ("variational", VariationalTree)):
             if not isinstance(getattr(self, name), kind):
                 raise TypeError(f"{name} must be a {kind.__name__}, not {getattr(self, name)!r}.")
-        for name, known in (("predict_at", get_args(PredictAt)), ("head_rows", get_args(HeadRows))):
+        for name, known in (("predict_at", get_args(PredictAt)), ("classifier_rows", get_args(ClassifierRows))):
             require(getattr(self, name) in known, f"{name} must be one of {known}, not {getattr(self, name)!r}.")
         whole = isinstance(self.refit, int | np.integer) and self.refit is not True and self.refit >= 0
         require(whole, f"refit is a number of sweeps, 0 for none, not {self.refit!r}.")
-        able = all(hasattr(self.head, name) for name in ("fit", "predict_log_proba"))
-        if self.head is not None and (isinstance(self.head, type) or not able):
-            raise TypeError(f"head must be None or a classifier with predict_log_proba, not {self.head!r}.")
+        able = all(hasattr(self.classifier, name) for name in ("fit", "predict_log_proba"))
+        if self.classifier is not None and (isinstance(self.classifier, type) or not able):
+            raise TypeError(f"classifier must be None or a classifier with predict_log_proba, not {self.classifier!r}.")
         require(
-            self.head_rows != "all" or self.head is None or "unseen" in inspect.signature(self.head.fit).parameters,
-            f'head_rows="all" tells the head which rows the network has not seen, and {self.head!r} has a fit without '
-            'unseen: set head_rows="held back" or "trained".',
+            self.classifier_rows != "all"
+            or self.classifier is None
+            or "held_out" in inspect.signature(self.classifier.fit).parameters,
+            f'classifier_rows="all" names the rows that the network was not trained on, and the fit of '
+            f'{self.classifier!r} has no held_out: set classifier_rows="held_out" or "trained".',
         )
-        trained = self.head is None and self.training.trains_head
+        trained = self.classifier is None and self.training.trains_head
         require(
             trained or not self.refit,
             "refit is for the variational head, which must be trained (cross_entropy_epochs less than epochs) and "
-            "predict (head=None): set refit=0.",
+            "predict (classifier=None): set refit=0.",
         )
         require(
-            self.head is not None or self.head_rows == "trained",
-            f'head_rows="{self.head_rows}" is about an estimator on the trained embedding: give a head, or leave '
-            "head_rows.",
+            self.classifier is not None or self.classifier_rows == "trained",
+            f'classifier_rows="{self.classifier_rows}" is about an estimator on the trained embedding: give a '
+            "classifier, or leave classifier_rows.",
         )
         shared = self.folder is not None or int(os.environ.get("WORLD_SIZE", "1")) > 1
         require(
@@ -262,12 +267,12 @@ class DeepGPTreeClassifier(ClassifierMixin, BaseEstimator):
         )
 
     def _check_held_back(self, codes: np.ndarray, training: Training) -> None:
-        """What `unseen` asks for, before the network is trained."""
-        _, held_back = split_rows(codes, self.labels_.tolist(), training.validation, self.seed_)
-        counts = np.bincount(codes[held_back], minlength=len(self.labels_))
+        """What `held_out` asks for, before the network is trained."""
+        _, held_out = split_rows(codes, self.labels_.tolist(), training.validation, self.seed_)
+        counts = np.bincount(codes[held_out], minlength=len(self.labels_))
         require(
             counts.min() >= 2,
-            'head_rows="all" needs two rows of every class held back, and there are fewer of '
+            'classifier_rows="all" needs two rows of every class held out, and there are fewer of '
             f"{self.labels_.tolist()[counts.argmin()]!r}: hold more back, such as Training(validation=2).",
         )
 
@@ -279,10 +284,10 @@ class DeepGPTreeClassifier(ClassifierMixin, BaseEstimator):
 
     def predict_log_proba(self, X: Any) -> np.ndarray:
         """Class log-probabilities (n, C), columns as in `classes_`."""
-        embeddings, vote = self._embedded(X), self.vote_
-        if vote is None:
-            return self.head_.predict_log_proba(embeddings.cpu().numpy())
-        return vote.log_probabilities(embeddings, *self._how).cpu().numpy()
+        embeddings, ensemble = self._embedded(X), self.ensemble_
+        if ensemble is None:
+            return self.classifier_.predict_log_proba(embeddings.cpu().numpy())
+        return ensemble.log_probabilities(embeddings, *self._how).cpu().numpy()
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """Class probabilities (n, C), columns as in `classes_`."""
@@ -294,24 +299,24 @@ class DeepGPTreeClassifier(ClassifierMixin, BaseEstimator):
 
     @property
     def _how(self) -> tuple[str, ...]:
-        """What `vote_` must know of how to predict."""
-        return (self.predict_at,) if self.vote_ is not None and isinstance(self.vote_.first, TreeHead) else ()
+        """What `ensemble_` must know of how to predict."""
+        return (self.predict_at,) if self.ensemble_ is not None and isinstance(self.ensemble_.first, TreeHead) else ()
 
     @property
     def classes_(self) -> np.ndarray:
         """Labels: sorted, and after them those that arrived later."""
         check_is_fitted(self)
-        return self.labels_ if self.head_ is None else self.head_.classes_
+        return self.labels_ if self.classifier_ is None else self.classifier_.classes_
 
     @property
     def tree_(self) -> ClassTree:
         """The class tree; node and class numbers refer to `classes_`."""
         check_is_fitted(self)
-        if self.vote_ is None:
-            return self.head_.tree_
-        if isinstance(self.vote_.first, ObjectiveLayer):
+        if self.ensemble_ is None:
+            return self.classifier_.tree_
+        if isinstance(self.ensemble_.first, ObjectiveLayer):
             raise AttributeError("there is no tree: all epochs were cross-entropy (cross_entropy_epochs=epochs).")
-        return self.vote_.first.tree
+        return self.ensemble_.first.tree
 
     @property
     def n_features_in_(self) -> int:
@@ -333,37 +338,38 @@ class DeepGPTreeClassifier(ClassifierMixin, BaseEstimator):
 
     # ------------------------------------------------------------------------------------------ classes that arrive
 
-    add_classes = _of_head("add_classes")
-    add_examples = _of_head("add_examples")
-    remove_classes = _of_head("remove_classes")
-    rename_class = _of_head("rename_class")
-    merge_classes = _of_head("merge_classes")
-    undo = _of_head("undo")
-    predict_open = _of_head("predict_open")
-    novelty_score = _of_head("novelty_score")
-    novelty_threshold = _of_head("novelty_threshold")
-    suggest = _of_head("suggest")
-    explain = _of_head("explain")
-    journal_ = _seen_in_head("journal_")
-    sessions_ = _seen_in_head("sessions_")
-    memory_ = _seen_in_head("memory_")
+    add_classes = _of_classifier("add_classes")
+    add_examples = _of_classifier("add_examples")
+    remove_classes = _of_classifier("remove_classes")
+    rename_class = _of_classifier("rename_class")
+    merge_classes = _of_classifier("merge_classes")
+    undo = _of_classifier("undo")
+    predict_open = _of_classifier("predict_open")
+    novelty_score = _of_classifier("novelty_score")
+    novelty_threshold = _of_classifier("novelty_threshold")
+    suggest = _of_classifier("suggest")
+    explain = _of_classifier("explain")
+    journal_ = _of_fitted_classifier("journal_")
+    sessions_ = _of_fitted_classifier("sessions_")
+    memory_ = _of_fitted_classifier("memory_")
 
-    def _head_with(self, name: str) -> Any:
-        """The fitted `head`, which must have an attribute."""
+    def _classifier_with(self, name: str) -> Any:
+        """The fitted `classifier`, which must have an attribute."""
         check_is_fitted(self)
-        if not hasattr(self.head_, name):
+        if not hasattr(self.classifier_, name):
             raise AttributeError(
-                f"{name} needs a head that can do it, such as head=GPForestClassifier(growth=Growth()); this model has "
-                f"head={self.head!r}. With a folder=…, fitting again with another head trains nothing again."
+                f"{name} needs a classifier that can do it, such as classifier=GPForestClassifier(growth=Growth()); "
+                f"this model has classifier={self.classifier!r}. With a folder=…, fitting again with another "
+                "classifier trains nothing again."
             )
-        return self.head_
+        return self.classifier_
 
     # -------------------------------------------------------------------------------------------- save and load
 
     def save(self, folder: str | Path) -> None:
         """Write the fitted estimator into a folder: JSON and safetensors, no code. Safe against interruption.
 
-        A fitted `head` is a model of its own in a folder within.
+        A fitted `classifier` is a model of its own in a folder within.
         """
         check_is_fitted(self)
         save_deep(self, folder)
@@ -393,7 +399,7 @@ def load_model(
     if name == DeepGPTreeClassifier.__name__:
         return DeepGPTreeClassifier.load(folder, backbone, kernel=kernel, device=device)
     require(backbone is None, f"{folder} holds no network, and needs no backbone.")
-    return classifier.load_model(folder, kernel=kernel, device=device)
+    return forest.load_model(folder, kernel=kernel, device=device)
 
 
 def _paper(experiment: Experiment) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -421,6 +427,6 @@ def _paper(experiment: Experiment) -> tuple[dict[str, Any], dict[str, Any]]:
     schedule = Milestones((100, 150) if experiment == "cifar" else (40, 60), factor=0.1)
     return network, {
         "training": Training(**training, **shared, schedule=schedule),
-        "sparse": SparseHead(inducing, step=0.05, learn_kernel="shared", node_weights="size"),
+        "variational": VariationalTree(inducing, step=0.05, learn_kernel="shared", node_weights="size"),
         "augment": (crop, RandomFlip()),
     }

@@ -15,10 +15,10 @@ from torch import Tensor, nn
 from torch.utils.data import Dataset
 
 from gptree.deep import Arrays, Augmentation, FromDataset, Source, require_shape
-from gptree.deep.evaluation import precision_of
-from gptree.deep.inputs import as_inputs, as_tensor
-from gptree.estimators.growing import to_numpy
-from gptree.values import require
+from gptree.deep.data.inputs import as_inputs, as_tensor
+from gptree.deep.loop.evaluation import precision_of
+from gptree.estimators.incremental import to_numpy
+from gptree.settings import require
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """Deep classifiers to and from folders: settings as JSON, the network and what it carries as tensors.
 
-A fitted `head` is saved by itself in a folder `head-…` within. The document names that folder and is replaced last, so
-that an interrupted save leaves the old model whole.
+A fitted `classifier` is saved by itself in a folder `classifier-…` within. The document names that folder and is
+replaced last, so that an interrupted save leaves the old model whole.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from gptree.deep import (
     Backbone,
     ObjectiveLayer,
     TreeHead,
-    Vote,
+    WeightedEnsemble,
     build_backbone,
 )
-from gptree.estimators.classifier import GPForestClassifier, GPTreeClassifier, load_model
 from gptree.estimators.codec import below, decode, encode, labels_from_json, labels_to_json
 from gptree.estimators.deep_inputs import Inputs
+from gptree.estimators.forest import GPForestClassifier, GPTreeClassifier, load_model
 from gptree.model.persistence import (
     DOCUMENT,
     StorageError,
@@ -37,8 +37,8 @@ from gptree.model.persistence import (
     read_folder,
     write_folder,
 )
+from gptree.settings import require
 from gptree.tree import ClassTree
-from gptree.values import require
 
 #: In the place of an estimator's name while the first save into a folder is under way.
 _UNFINISHED = "unfinished model"
@@ -48,20 +48,20 @@ def save_deep(estimator: Any, folder: str | Path) -> None:
     """Write a fitted estimator into a folder."""
     folder = Path(folder)
     document, tensors = _estimator_to_parts(estimator)
-    if estimator.head_ is not None:
+    if estimator.classifier_ is not None:
         if not (folder / DOCUMENT).exists():
             write_folder(folder, {"estimator": _UNFINISHED}, {})  # from here on the folder is known to be ours
-        document["head"] = f"head-{1 + max(_heads(folder), default=0)}"
-        estimator.head_.save(folder / document["head"])
+        document["classifier"] = f"classifier-{1 + max(_classifiers(folder), default=0)}"
+        estimator.classifier_.save(folder / document["classifier"])
     write_folder(folder, document, tensors)
-    for number in _heads(folder):
-        if f"head-{number}" != document["head"]:
-            shutil.rmtree(folder / f"head-{number}")
+    for number in _classifiers(folder):
+        if f"classifier-{number}" != document["classifier"]:
+            shutil.rmtree(folder / f"classifier-{number}")
 
 
-def _heads(folder: Path) -> list[int]:
-    """Numbers of the heads in a folder: the one in use, and those that an interrupted save left."""
-    found = (re.fullmatch(r"head-([1-9]\d*)", path.name) for path in folder.iterdir())
+def _classifiers(folder: Path) -> list[int]:
+    """Numbers of the classifiers in a folder: the one in use, and those that an interrupted save left."""
+    found = (re.fullmatch(r"classifier-([1-9]\d*)", path.name) for path in folder.iterdir())
     return [int(match[1]) for match in found if match]
 
 
@@ -89,29 +89,29 @@ def load_deep(
         estimator.rows_ = tensors["rows"].numpy()
         estimator.seed_, estimator.log_, estimator.best_epoch_ = (document[k] for k in ("seed", "log", "best_epoch"))
         estimator.inputs_ = _inputs_from_json(document["inputs"])
-        estimator.vote_ = estimator.head_ = None
-        if document["head"] is None:
-            estimator.vote_ = _vote_from_parts(document["vote"], below("vote", tensors), estimator, kernel)
+        estimator.ensemble_ = estimator.classifier_ = None
+        if document["classifier"] is None:
+            estimator.ensemble_ = _vote_from_parts(document["vote"], below("vote", tensors), estimator, kernel)
         else:
-            where = Path(folder) / document["head"]
-            estimator.head_ = load_model(where, kernel=None if own_kernel else kernel, device=device)
-            estimator.head = clone(estimator.head_)
+            where = Path(folder) / document["classifier"]
+            estimator.classifier_ = load_model(where, kernel=None if own_kernel else kernel, device=device)
+            estimator.classifier = clone(estimator.classifier_)
     except (KeyError, TypeError, RuntimeError) as error:  # the last from tensors that do not fit
         raise StorageError(f"{folder} is damaged or incomplete: {error!r}.") from None
     return estimator
 
 
 def _estimator_to_parts(estimator: Any) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """A document, in which no head is named yet, and tensors."""
-    head = estimator.head_
-    if not isinstance(head, GPTreeClassifier | GPForestClassifier | None):
+    """A document, in which no classifier is named yet, and tensors."""
+    classifier = estimator.classifier_
+    if not isinstance(classifier, GPTreeClassifier | GPForestClassifier | None):
         raise StorageError(
-            f"the head {head!r} cannot be stored without code (no pickles are written): heads that can are "
-            "GPTreeClassifier and GPForestClassifier."
+            f"the classifier {classifier!r} cannot be stored without code (no pickles are written): classifiers "
+            "that can are GPTreeClassifier and GPForestClassifier."
         )
-    for name, value in ({} if head is None else head.get_params(deep=False)).items():
+    for name, value in ({} if classifier is None else classifier.get_params(deep=False)).items():
         encode(name, value)  # what cannot be stored shows before anything is written
-    apart = ("backbone", "head", "kernel", "folder")
+    apart = ("backbone", "classifier", "kernel", "folder")
     parameters = {
         name: _encode(name, value) for name, value in estimator.get_params(deep=False).items() if name not in apart
     }
@@ -121,9 +121,9 @@ def _estimator_to_parts(estimator: Any) -> tuple[dict[str, Any], dict[str, Tenso
     if isinstance(kernel, Kernel):
         kernel, own = kernel_to_parts(kernel, "kernel")
         tensors |= own
-    vote = estimator.vote_
-    if vote is not None:
-        tensors |= _named("vote", vote.state_dict())
+    ensemble = estimator.ensemble_
+    if ensemble is not None:
+        tensors |= _named("vote", ensemble.state_dict())
     tensors["rows"] = torch.as_tensor(estimator.rows_)
     document = {
         "gptree": gptree.__version__,
@@ -136,8 +136,8 @@ def _estimator_to_parts(estimator: Any) -> tuple[dict[str, Any], dict[str, Tenso
         "log": estimator.log_,
         "best_epoch": estimator.best_epoch_,
         "inputs": vars(estimator.inputs_),
-        "vote": None if vote is None else [_layer_to_json(layer) for layer in vote.layers],
-        "head": None,
+        "vote": None if ensemble is None else [_layer_to_json(layer) for layer in ensemble.layers],
+        "classifier": None,
     }
     return document, tensors
 
@@ -225,17 +225,17 @@ def _layer_to_json(layer: Any) -> dict[str, Any]:
     """All of a layer but its tensors. Kernel and settings are its own: parameters may have changed since the fit."""
     if isinstance(layer, TreeHead):
         kernel, _ = kernel_to_parts(layer.kernel, "kernel")  # its numbers are among the layer's
-        return {"tree": layer.tree.to_json(), "settings": _encode("sparse", layer.settings), "kernel": kernel}
+        return {"tree": layer.tree.to_json(), "settings": _encode("variational", layer.settings), "kernel": kernel}
     return {"tree": None, "settings": _encode("training", layer.objective)}
 
 
 def _vote_from_parts(
     documents: list[Mapping[str, Any]], tensors: dict[str, Tensor], estimator: Any, given: Kernel | None
-) -> Vote:
+) -> WeightedEnsemble:
     parts = ((document, below(f"layers.{k}", tensors)) for k, document in enumerate(documents))
-    vote = Vote(*(_layer_from_parts(*part, estimator, given) for part in parts))
-    vote.weights.copy_(tensors["weights"])
-    return vote
+    ensemble = WeightedEnsemble(*(_layer_from_parts(*part, estimator, given) for part in parts))
+    ensemble.weights.copy_(tensors["weights"])
+    return ensemble
 
 
 def _layer_from_parts(

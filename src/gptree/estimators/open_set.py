@@ -9,13 +9,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gptree.estimators.suggestion import suggest
-from gptree.incremental import Base, Grown, with_novelty
+from gptree.estimators.active import suggest
+from gptree.incremental import BaseState, GrownState, with_novelty
 from gptree.inference import PredictAt
 from gptree.model import ForestModel, left_out_predictions, novelty_threshold
 
 
-class OpenSet:
+class OpenSetMixin:
     """Predictions that may be "none of these"."""
 
     # of the classifier
@@ -23,8 +23,8 @@ class OpenSet:
     model_: ForestModel
     y_: np.ndarray
     left_out_: Tensor | None
-    base_: Base | None
-    grown_: Grown | None
+    base_: BaseState | None
+    grown_: GrownState | None
     predict_at: PredictAt
     _explained: Callable[[Any], tuple[Tensor, np.ndarray, np.ndarray]]
     _with_prior: Callable[[Tensor | None], Tensor | None]
@@ -94,7 +94,7 @@ class OpenSet:
         self._novelty_of = (self.model_, found)
         return found
 
-    def _grown_novelty(self, grown: Grown) -> tuple[np.ndarray, np.ndarray]:
+    def _grown_novelty(self, grown: GrownState) -> tuple[np.ndarray, np.ndarray]:
         """Of the examples that a grown model keeps, and of those of the base session that it does not keep.
 
         Exemplars are typical of their class, and few. How strange all examples of the base session were is known; in
@@ -118,7 +118,7 @@ class OpenSet:
         kept = base.exemplars.cpu().numpy()
         risen = novelty[kept] - values[exemplars]
         risen = np.bincount(codes[exemplars], risen, base.n_classes) / np.bincount(codes[exemplars])
-        place = grown.contents.base_places(base.n_classes)
+        place = grown.registry.base_places(base.n_classes)
         there = place[codes] >= 0
         later = rows[rows >= len(base.X)]
         return (

@@ -16,9 +16,9 @@ from gptree.estimators.codec import KERNEL, below, decode, encode, labels_from_j
 from gptree.estimators.feature_map import FEATURE_MAPS, SphereMap, UnitLength
 from gptree.experts import restore
 from gptree.incremental import (
-    Base,
+    BaseState,
     Entry,
-    Grown,
+    GrownState,
 )
 from gptree.model.persistence import (
     StorageError,
@@ -109,9 +109,9 @@ def load_estimator(folder: str | Path, classes: Mapping[str, type], kernel: Kern
         estimator.left_out_ = there.get("fit.left_out") if estimator.base_ is None else estimator.base_.left_out
         estimator.grown_ = None
         if "grown.rows" in there:
-            state = estimator._contents(estimator.journal_)
+            state = estimator._registry(estimator.journal_)
             parts = (there["grown.rows"], there["grown.y"], there.get("grown.left_out"))
-            estimator.grown_ = Grown(state, estimator.model_, estimator.experts_, *parts)
+            estimator.grown_ = GrownState(state, estimator.model_, estimator.experts_, *parts)
         prior = tensors.get("class_log_prior")
         estimator.class_log_prior_ = None if prior is None else prior.numpy()
     except (KeyError, TypeError) as error:
@@ -149,14 +149,14 @@ def _entry_from_parts(entry: Mapping[str, Any], features: Tensor | None) -> Entr
     return Entry(**values, features=features)
 
 
-def _base_to_parts(base: Base, tensors: dict[str, Tensor]) -> dict[str, Any]:
+def _base_to_parts(base: BaseState, tensors: dict[str, Tensor]) -> dict[str, Any]:
     document, model = model_to_parts(base.model)
     tensors |= _present("base.model", **model)
     tensors |= _present("base", **{name: getattr(base, name) for name in _BASE_TENSORS})
     return {
         "model": document,
         "expert": _record_to_parts(base.expert, "base.expert", tensors),
-        "newcomers": _record_to_parts(base.newcomers, "base.newcomers", tensors),
+        "novel classes": _record_to_parts(base.novel_experts, "base.novel classes", tensors),
         "novelty": _record_to_parts(base.novelty, "base.novelty", tensors),
     }
 
@@ -167,12 +167,12 @@ def _base_from_parts(
     keys: tuple[Any, ...],
     place: torch.device,
     kernel: Kernel | None,
-) -> Base:
-    return Base(
+) -> BaseState:
+    return BaseState(
         keys=keys,
         model=model_from_parts(document["model"], below("base.model", tensors), place, kernel),
         expert=_record_from_parts(document["expert"], tensors, "base.expert"),
-        newcomers=_record_from_parts(document["newcomers"], tensors, "base.newcomers"),
+        novel_experts=_record_from_parts(document["novel classes"], tensors, "base.novel classes"),
         novelty=_record_from_parts(document["novelty"], tensors, "base.novelty"),
         **{name: tensors.get(f"base.{name}") for name in _BASE_TENSORS},  # pyright: ignore[reportArgumentType]
     )

@@ -1,15 +1,15 @@
 """Closed-form class scorers with left-out predictions at their own training points, and their pool."""
 
 from gptree.experts.adapters import PriorScores, SklearnExpert
+from gptree.experts.base import Expert, Fit, FittedExpert, Serializable, State, restore
+from gptree.experts.calibration import best_temperature, temperature_centre
 from gptree.experts.density import ExemplarDensity, FittedKernelDensity, KernelDensity, exemplar_density
 from gptree.experts.examples import ALONE, Examples, shot_folds
-from gptree.experts.grown import FittedGrown, FittedSingle, Newcomers, root_log_odds
-from gptree.experts.interface import Expert, Fit, FittedExpert, Record, State, restore
 from gptree.experts.lda import LDA, FittedLDA, lda_scores
+from gptree.experts.novel import FittedBaseNovelExpert, FittedSingle, NovelClassExperts, root_log_odds
 from gptree.experts.pool import FittedPool, Pool, pooled
 from gptree.experts.random_features import FittedRandomFeatures, RandomFeatures
 from gptree.experts.ridge import FittedKernelRidge, FittedRidge, KernelRidge, Ridge
-from gptree.experts.tempering import best_temperature, temperature_centre
 
 __all__ = [
     "ALONE",
@@ -18,8 +18,8 @@ __all__ = [
     "ExemplarDensity",
     "Expert",
     "Fit",
+    "FittedBaseNovelExpert",
     "FittedExpert",
-    "FittedGrown",
     "FittedKernelDensity",
     "FittedKernelRidge",
     "FittedLDA",
@@ -29,12 +29,12 @@ __all__ = [
     "FittedSingle",
     "KernelDensity",
     "KernelRidge",
-    "Newcomers",
+    "NovelClassExperts",
     "Pool",
     "PriorScores",
     "RandomFeatures",
-    "Record",
     "Ridge",
+    "Serializable",
     "SklearnExpert",
     "State",
     "best_temperature",

@@ -10,9 +10,9 @@ import torch
 from sklearn.base import clone
 from torch import Tensor
 
+from gptree.experts.base import Fit, FittedExpert, ScoreCache, State
+from gptree.experts.calibration import best_temperature, fit_tempered, some, storage_dtype, temperature_centre
 from gptree.experts.examples import ALONE, Examples, check_features, describe, shot_folds
-from gptree.experts.interface import Fit, FittedExpert, Memo, State
-from gptree.experts.tempering import best_temperature, fit_tempered, some, storage_dtype, temperature_centre
 
 SPREAD = 2.0  # of tempered log-probabilities over classes; see `temperature_centre`
 
@@ -54,9 +54,9 @@ class SklearnExpert:
             scores[held] = self._fitted(examples, ~held).scores(examples.X[held])
         if not usable.all():
             alone = groups == ALONE
-            unseen = (examples.counts == 1).nonzero()[:, 0]
+            held_out = (examples.counts == 1).nonzero()[:, 0]
             rows = self._fitted(examples, usable).scores(examples.X[alone])
-            rows[:, unseen] = scores[usable][:, unseen].mean(0)  # what such a class gets from points of others
+            rows[:, held_out] = scores[usable][:, held_out].mean(0)  # what such a class gets from points of others
             scores[alone] = rows
         return scores
 
@@ -75,7 +75,7 @@ class FittedSklearn(FittedExpert):
         p[:, torch.as_tensor(self.estimator.classes_, device=X.device)] = known
         return ((1 - self.smoothing) * p + self.smoothing / self.n_classes).log()
 
-    def log_probabilities(self, X: Tensor, raw: Any = None, memo: Memo | None = None) -> Tensor:
+    def log_probabilities(self, X: Tensor, raw: Any = None, cache: ScoreCache | None = None) -> Tensor:
         check_features(X)
         return (self.temperature * self.scores(X)).log_softmax(1)
 
@@ -104,7 +104,7 @@ class PriorScores:
     def fit(self, examples: Examples) -> Fit:
         prior = FittedPriorScores(self.source, examples.n_classes, temperature=1.0)
         scores = prior.scores(examples.X, examples.raw)
-        rows = some(examples.judges.nonzero()[:, 0], examples.n_classes)
+        rows = some(examples.calibration.nonzero()[:, 0], examples.n_classes)
         tau, _ = best_temperature(scores[rows], examples.y[rows], temperature_centre(scores[rows], SPREAD))
         left_out = (tau * scores).log_softmax(1).to(storage_dtype(examples))
         return Fit(replace(prior, temperature=tau), left_out, examples.usable)
@@ -131,7 +131,7 @@ class FittedPriorScores(FittedExpert):
             )
         return found.to(X)
 
-    def log_probabilities(self, X: Tensor, raw: Any = None, memo: Memo | None = None) -> Tensor:
+    def log_probabilities(self, X: Tensor, raw: Any = None, cache: ScoreCache | None = None) -> Tensor:
         return (self.temperature * self.scores(X, raw)).log_softmax(1)
 
     def state(self) -> State:

@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from gptree.experts.base import Fit, FittedExpert, ScoreCache
+from gptree.experts.calibration import fit_tempered
 from gptree.experts.examples import ALONE, Examples, check_features
-from gptree.experts.interface import Fit, FittedExpert, Memo
-from gptree.experts.sphere import check_unit_length, chunks, shared_products, working_dtype
-from gptree.experts.tempering import fit_tempered
+from gptree.experts.products import check_unit_length, chunks, shared_products, working_dtype
 
 
 @dataclass(frozen=True)
@@ -79,8 +79,8 @@ class FittedKernelDensity(FittedExpert):
             scores[:, part] = _log_means(g, self.labels, self.weights, masses, sharpnesses).to(X.dtype)
         return scores
 
-    def log_probabilities(self, X: Tensor, raw: Any = None, memo: Memo | None = None) -> Tensor:
-        products = shared_products(memo, X, self.points)
+    def log_probabilities(self, X: Tensor, raw: Any = None, cache: ScoreCache | None = None) -> Tensor:
+        products = shared_products(cache, X, self.points)
         if products is None:
             scores = self.scores(X)[0]
         else:

@@ -42,7 +42,7 @@ class Examples:
     folds: Tensor  # (n,)
     counts: Tensor  # (C,) examples of each class, in the dtype of X
     fold_counts: Tensor  # (K, C) of them in each fold
-    judges: Tensor  # (n,) whether choices are made on an example
+    calibration: Tensor  # (n,) whether choices are made on an example
     raw: Any = None
 
     @classmethod
@@ -53,14 +53,14 @@ class Examples:
         n_classes: int | None = None,
         folds: Tensor | None = None,
         raw: Any = None,
-        judges: Tensor | None = None,
+        calibration: Tensor | None = None,
     ) -> Examples:
         """Features X (n, d) and labels y (n,) in 0..n_classes-1, every class with at least one example.
 
         `folds` (n,) default to `shot_folds`. A class of two or more examples must not lie in one fold; the
         only example of a class is always left out alone. `raw` is whatever the features were computed
-        from, for experts that look at it rather than at X (`PriorScores`). `judges` (n,) are booleans: choices are made
-        on left-out predictions of these examples alone, where the others are better known than anything to come.
+        from, for experts that look at it rather than at X (`PriorScores`). `calibration` (n,) are booleans: settings
+        are chosen on left-out predictions of these examples alone. Give them where a network has learnt the others.
         """
         check_features(X)
         if not isinstance(y, Tensor) or y.is_floating_point() or y.dtype == torch.bool or y.shape != (len(X),):
@@ -78,8 +78,8 @@ class Examples:
         n_folds = int(folds.max()) + 1
         cells = torch.bincount((folds * n_classes + y)[together], minlength=n_folds * n_classes)
         fold_counts = cells.view(n_folds, n_classes).to(X.dtype)
-        judges = torch.ones_like(y, dtype=torch.bool) if judges is None else judges
-        return cls(X, y, n_classes, folds, counts.to(X.dtype), fold_counts, judges, raw)
+        calibration = torch.ones_like(y, dtype=torch.bool) if calibration is None else calibration
+        return cls(X, y, n_classes, folds, counts.to(X.dtype), fold_counts, calibration, raw)
 
     def __len__(self) -> int:
         return len(self.X)
@@ -90,9 +90,9 @@ class Examples:
         return self.counts[self.y] > 1
 
     @property
-    def judged(self) -> Tensor:
+    def calibration_rows(self) -> Tensor:
         """(n,) which examples settings are chosen on."""
-        return self.usable & self.judges
+        return self.usable & self.calibration
 
     def class_sums(self, values: Tensor, rows: Tensor | None = None) -> Tensor:
         """Sums (C, k) of `values` (n, k) over the examples of each class; of `values` (r, k) over those of `rows`."""

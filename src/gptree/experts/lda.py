@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from gptree.experts.base import Fit, FittedExpert, ScoreCache, cached
+from gptree.experts.calibration import fit_tempered
 from gptree.experts.examples import ALONE, Examples, check_features
-from gptree.experts.interface import Fit, FittedExpert, Memo, remembered
-from gptree.experts.tempering import fit_tempered
 
 
 @dataclass(frozen=True)
@@ -58,17 +58,17 @@ class FittedLDA(FittedExpert):
         """Means, counts and covariance of examples; shrinkage, penalty and temperature are for others to choose."""
         return _Moments.of(examples).fitted(examples, shrinkage=1.0, count_penalty=0.0, temperature=1.0)
 
-    def log_probabilities(self, X: Tensor, raw: Any = None, memo: Memo | None = None) -> Tensor:
-        scores = lda_scores(self.distances(X, memo), self.counts, self.count_penalty)
+    def log_probabilities(self, X: Tensor, raw: Any = None, cache: ScoreCache | None = None) -> Tensor:
+        scores = lda_scores(self.distances(X, cache), self.counts, self.count_penalty)
         return (self.temperature * scores).log_softmax(1).to(X.dtype)
 
-    def distances(self, X: Tensor, memo: Memo | None = None) -> Tensor:
+    def distances(self, X: Tensor, cache: ScoreCache | None = None) -> Tensor:
         """(x − μ_c)ᵀ Σ_λ⁻¹ (x − μ_c), (T, C).
 
         Outside the basis Σ_λ⁻¹ is ρI, ρ = d/(λ tr S_w): there x has a part, and so have the means of later classes.
         """
         key = ("coordinates", id(X), self.basis.data_ptr())
-        x, coordinates = remembered(memo, key, lambda: self._coordinates(X))
+        x, coordinates = cached(cache, key, lambda: self._coordinates(X))
         A = _precisions(self.variances, self.isotropic, self.shrinkage)
         means = self.means @ self.basis
         norms, mean_norms = coordinates.square() @ A, means.square() @ A
@@ -174,7 +174,7 @@ class _Scorer:
         a = (1 - ex.X.new_tensor(self.grid)) / moments.freedom * n / (n - 1).clamp(min=1)
         self.downdate = a / (1 - a * (self.r.square() @ self.A.T))
         self.own = gaps.square() @ self.A.T + self.downdate * ((gaps * self.r) @ self.A.T).square()
-        D = (left / (left + 1) * self.own.T)[:, ex.judged].mean(1)
+        D = (left / (left + 1) * self.own.T)[:, ex.calibration_rows].mean(1)
         D = D.nan_to_num(nan=float(len(moments.centre)))  # no class has two examples: its expectation
         self.count_penalties = (count_weight * D).tolist()
 

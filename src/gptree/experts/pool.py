@@ -8,12 +8,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from gptree.experts.base import Expert, Fit, FittedExpert, ScoreCache
+from gptree.experts.calibration import CHUNK_SIZE, CalibrationRows, storage_dtype
 from gptree.experts.density import KernelDensity
 from gptree.experts.examples import Examples
-from gptree.experts.interface import Expert, Fit, FittedExpert, Memo
 from gptree.experts.lda import LDA
 from gptree.experts.ridge import KernelRidge
-from gptree.experts.tempering import CHUNK_SIZE, Jury, storage_dtype
 
 RIDGE = 1e-2  # pulls the weights to 1/K, which they are if there is nothing to learn from
 MAX_STEPS = 50
@@ -35,9 +35,9 @@ class Pool:
 
     def fit(self, examples: Examples) -> Fit:
         fits = [expert.fit(examples) for expert in self.experts]
-        jury, dtype = Jury.of(examples), examples.X.dtype
-        logs = torch.stack([jury.see(fit.left_out[jury.rows].to(dtype)) for fit in fits])
-        weights = pool_weights(logs, jury.labels)
+        calibration, dtype = CalibrationRows.of(examples), examples.X.dtype
+        logs = torch.stack([calibration.see(fit.left_out[calibration.rows].to(dtype)) for fit in fits])
+        weights = pool_weights(logs, calibration.labels)
         left_out = examples.X.new_empty(len(examples), examples.n_classes, dtype=storage_dtype(examples))
         everyone = torch.arange(len(examples), device=left_out.device)
         for part in everyone.split(max(CHUNK_SIZE // examples.n_classes, 1)):
@@ -50,9 +50,9 @@ class FittedPool(FittedExpert):
     experts: tuple[FittedExpert, ...]
     weights: Tensor  # (K,)
 
-    def log_probabilities(self, X: Tensor, raw: Any = None, memo: Memo | None = None) -> Tensor:
-        memo = {} if memo is None else memo
-        return pooled(self.weights, [expert.log_probabilities(X, raw, memo) for expert in self.experts])
+    def log_probabilities(self, X: Tensor, raw: Any = None, cache: ScoreCache | None = None) -> Tensor:
+        cache = {} if cache is None else cache
+        return pooled(self.weights, [expert.log_probabilities(X, raw, cache) for expert in self.experts])
 
     def grown(self, X: Tensor, y: Tensor, n_classes: int) -> FittedPool:
         return replace(self, experts=tuple(expert.grown(X, y, n_classes) for expert in self.experts))

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from gptree.experts.base import Expert, Fit, FittedExpert, ScoreCache, cached
 from gptree.experts.examples import Examples, check_features
-from gptree.experts.interface import Expert, Fit, FittedExpert, Memo, remembered
 
 
 @dataclass(frozen=True)
@@ -50,10 +50,10 @@ class FittedRandomFeatures(FittedExpert):
         check_features(X, len(self.projection))
         return _features(X.to(self.projection.dtype), self.projection, self.unit_length)
 
-    def log_probabilities(self, X: Tensor, raw: Any = None, memo: Memo | None = None) -> Tensor:
+    def log_probabilities(self, X: Tensor, raw: Any = None, cache: ScoreCache | None = None) -> Tensor:
         key = ("random features", id(X), self.projection.data_ptr(), self.unit_length)
-        features = remembered(memo, key, lambda: self.features(X))
-        return self.expert.log_probabilities(features, raw, memo).to(X.dtype)
+        features = cached(cache, key, lambda: self.features(X))
+        return self.expert.log_probabilities(features, raw, cache).to(X.dtype)
 
     def grown(self, X: Tensor, y: Tensor, n_classes: int) -> FittedRandomFeatures:
         return replace(self, expert=self.expert.grown(self.features(X), y, n_classes))

@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from gptree.experts.base import Fit, FittedExpert, ScoreCache
+from gptree.experts.calibration import CalibrationRows, choose, fill_own, fit_tempered
 from gptree.experts.examples import ALONE, Examples, check_features
-from gptree.experts.interface import Fit, FittedExpert, Memo
-from gptree.experts.sphere import DOUBLE_UP_TO, check_unit_length, chunks, shared_products
-from gptree.experts.tempering import Jury, choose, fill_own, fit_tempered
+from gptree.experts.products import DOUBLE_UP_TO, check_unit_length, chunks, shared_products
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class KernelRidge:
         penalties = self.penalties
         if len(examples) > self.choose_on and len(penalties) > 1:
             part = _few_classes(examples, self.choose_on)
-            penalties = (choose(_KernelScorer(penalties, part, len(part)), part, Jury.of(part)).value,)
+            penalties = (choose(_KernelScorer(penalties, part, len(part)), part, CalibrationRows.of(part)).value,)
         return fit_tempered(_KernelScorer(penalties, examples, self.at_most), examples)
 
     def fit_at(self, examples: Examples, penalty: float, temperature: float) -> Fit:
@@ -80,7 +80,7 @@ def _check_penalties(penalties: tuple[float, ...]) -> None:
 def _few_classes(examples: Examples, size: int) -> Examples:
     """At most `size` examples to choose on, balanced, of no more classes than can have five each; renumbered."""
     step = -(-examples.n_classes // max(size // 5, 2))
-    order = examples.in_shot_order(examples.judges)
+    order = examples.in_shot_order(examples.calibration)
     rows = order[examples.y[order] % step == 0][:size]
     return Examples.of(examples.X[rows], examples.y[rows].unique(return_inverse=True)[1])
 
@@ -91,7 +91,7 @@ class FittedRidge(FittedExpert):
     penalty: float  # α
     temperature: float  # τ
 
-    def log_probabilities(self, X: Tensor, raw: Any = None, memo: Memo | None = None) -> Tensor:
+    def log_probabilities(self, X: Tensor, raw: Any = None, cache: ScoreCache | None = None) -> Tensor:
         check_features(X, len(self.weights))
         return (self.temperature * (X.to(self.weights.dtype) @ self.weights)).log_softmax(1).to(X.dtype)
 
@@ -107,8 +107,8 @@ class FittedKernelRidge(FittedExpert):
         check_features(X, self.points.shape[1])
         return _predict(X, self.points, self.weights)
 
-    def log_probabilities(self, X: Tensor, raw: Any = None, memo: Memo | None = None) -> Tensor:
-        products = shared_products(memo, X, self.points)
+    def log_probabilities(self, X: Tensor, raw: Any = None, cache: ScoreCache | None = None) -> Tensor:
+        products = shared_products(cache, X, self.points)
         scores = self.scores(X) if products is None else (products.T - 1).exp() @ self.weights
         return (self.temperature * scores).log_softmax(1)
 

@@ -1,32 +1,32 @@
 """Classes that keep arriving: what is kept, where new classes go, and a journal of what happened."""
 
-from gptree.incremental.base import base_of, fit_base, with_newcomers, with_novelty
-from gptree.incremental.growth import Graft, Growth, RebuildTree, SessionTree, SharedRoot, Strategy
-from gptree.incremental.journal import Contents, Entry, contents, now
-from gptree.incremental.memory import Herding, KMeansSamples, SpreadSamples
-from gptree.incremental.session import Base, Grown, Novelty, Rules, grow
+from gptree.incremental.base import base_of, fit_base, with_novel_experts, with_novelty
+from gptree.incremental.exemplars import Herding, KMeansExemplars, KMeansPlusPlusExemplars
+from gptree.incremental.journal import ClassRegistry, Entry, now, replay
+from gptree.incremental.sessions import BaseState, GrownState, GrowthConfig, Novelty, grow
+from gptree.incremental.strategies import Graft, Growth, RebuildTree, SessionTree, SharedRoot, Strategy
 
 __all__ = [
-    "Base",
-    "Contents",
+    "BaseState",
+    "ClassRegistry",
     "Entry",
     "Graft",
-    "Grown",
+    "GrownState",
     "Growth",
+    "GrowthConfig",
     "Herding",
-    "KMeansSamples",
+    "KMeansExemplars",
+    "KMeansPlusPlusExemplars",
     "Novelty",
     "RebuildTree",
-    "Rules",
     "SessionTree",
     "SharedRoot",
-    "SpreadSamples",
     "Strategy",
     "base_of",
-    "contents",
     "fit_base",
     "grow",
     "now",
-    "with_newcomers",
+    "replay",
+    "with_novel_experts",
     "with_novelty",
 ]

@@ -24,11 +24,11 @@ from gptree.experts import (
     RandomFeatures,
     Ridge,
 )
-from gptree.incremental.episodes import RANDOM_LDA, learn_newcomers
-from gptree.incremental.growth import Growth
-from gptree.incremental.memory import Exemplars, select_exemplars
-from gptree.incremental.session import Base, Novelty
-from gptree.inference import CoordinateAscent, Grams, Inference, NodePredictor, PredictAt, ThroughExemplars
+from gptree.incremental.episodes import RANDOM_LDA, learn_novel_experts
+from gptree.incremental.exemplars import Exemplars, select_exemplars
+from gptree.incremental.sessions import BaseState, Novelty
+from gptree.incremental.strategies import Growth
+from gptree.inference import CoordinateAscent, FixedInducingPoints, Grams, Inference, NodePredictor, PredictAt
 from gptree.model import ForestModel, TrainingData, fit_forest, left_out_predictions
 from gptree.tree import ClassTree, label_hashes
 
@@ -49,40 +49,40 @@ def fit_base(
     with_experts: bool,
     predict_at: PredictAt,
     on_sphere: Callable[[Tensor], Tensor],
-    unseen: np.ndarray | None = None,
+    held_out: np.ndarray | None = None,
     memory_budget: int,
     n_jobs: int | None,
     seed: int,
     progress: Callable[[int], None] | None,
-) -> tuple[Base, np.ndarray]:
-    """Fit the base classes, learn what newcomers will need, and keep the exemplars alone; also their rows in X.
+) -> tuple[BaseState, np.ndarray]:
+    """Fit the base classes, learn what novel classes will need, and keep the exemplars alone; also their rows in X.
 
     Nodes see all examples, through the exemplars of their classes as inducing points. Gibbs sampling has no such form:
     the base is then fitted by coordinate ascent, as in the paper, and sampling is for the classes that arrive later.
-    Where some examples are `unseen` (n,), the others are for the experts alone.
+    Where some examples are `held_out` (n,), the others are for the experts alone.
     """
     hashes = label_hashes(labels)
     sphere = on_sphere(X)
     exemplars = select_exemplars(
-        sphere.cpu().numpy(), y, growth.representatives, growth.selection, hashes, seed, among=unseen
+        sphere.cpu().numpy(), y, growth.exemplars, growth.selection, hashes, seed, among=held_out
     )
     codes = torch.as_tensor(y, device=X.device)
-    expert, left_out, newcomers = None, None, None
+    expert, left_out, novel_experts = None, None, None
     if with_experts:
-        expert, left_out = _base_experts(sphere, codes, len(labels), exemplars, unseen)
-        newcomers = learn_newcomers(sphere, codes, exemplars, hashes, growth, seed, expert, unseen)
+        expert, left_out = _base_experts(sphere, codes, len(labels), exemplars, held_out)
+        novel_experts = learn_novel_experts(sphere, codes, exemplars, hashes, growth, seed, expert, held_out)
     places = exemplars.rows
-    if unseen is not None:
-        own = torch.as_tensor(unseen, device=X.device)
-        X, y, codes, left_out = X[own], y[unseen], codes[own], None if left_out is None else left_out[own]
-        places = np.cumsum(unseen)[places] - 1
+    if held_out is not None:
+        own = torch.as_tensor(held_out, device=X.device)
+        X, y, codes, left_out = X[own], y[held_out], codes[own], None if left_out is None else left_out[own]
+        places = np.cumsum(held_out)[places] - 1
     data = TrainingData(X, y, labels, left_out, exemplars=places)
     model = fit_forest(
         trees,
         data,
         kernel,
         inference if isinstance(inference, CoordinateAscent) else CoordinateAscent(),
-        large_nodes=ThroughExemplars(),
+        large_nodes=FixedInducingPoints(),
         memory_budget=memory_budget,
         n_jobs=n_jobs,
         seed=seed,
@@ -90,7 +90,7 @@ def fit_base(
     )
     rows = torch.as_tensor(places, device=X.device)
     novelty = left_out_predictions(model, y, left_out, predict_at=predict_at).novelty
-    base = Base(
+    base = BaseState(
         keys=tuple(labels),
         model=_on_rows(model, rows),
         expert=expert,
@@ -99,13 +99,13 @@ def fit_base(
         exemplars=torch.arange(len(rows), device=X.device),
         exemplar_weights=torch.as_tensor(exemplars.weights).to(X),
         left_out=None if left_out is None else left_out[rows].to(X.dtype),
-        newcomers=newcomers,
+        novel_experts=novel_experts,
         novelty=Novelty(novelty, codes, rows),
     )
     return base, exemplars.rows
 
 
-def with_novelty(base: Base, predict_at: PredictAt) -> Base:
+def with_novelty(base: BaseState, predict_at: PredictAt) -> BaseState:
     """The base of a model that still has all its examples, after looking at how strange they are to it."""
     left_out = left_out_predictions(base.model, base.y.cpu().numpy(), base.left_out, predict_at=predict_at)
     return replace(base, novelty=Novelty(left_out.novelty, base.y, base.exemplars))
@@ -120,14 +120,14 @@ def base_of(
     growth: Growth,
     seed: int,
     on_sphere: Callable[[Tensor], Tensor],
-) -> Base:
+) -> BaseState:
     """A model that was fitted without growth, with all its examples, as the base of one that grows."""
     X = model.predictor.grams.X
     sphere, hashes = on_sphere(X), label_hashes(labels)
-    exemplars = select_exemplars(sphere.cpu().numpy(), y, growth.representatives, growth.selection, hashes, seed)
+    exemplars = select_exemplars(sphere.cpu().numpy(), y, growth.exemplars, growth.selection, hashes, seed)
     if expert is not None and left_out is None:
         left_out = expert.log_probabilities(sphere)
-    return Base(
+    return BaseState(
         keys=tuple(labels),
         model=model,
         expert=expert,
@@ -136,29 +136,29 @@ def base_of(
         exemplars=torch.as_tensor(exemplars.rows, device=X.device),
         exemplar_weights=torch.as_tensor(exemplars.weights).to(X),
         left_out=left_out,
-        newcomers=None,
+        novel_experts=None,
     )
 
 
-def with_newcomers(base: Base, growth: Growth, seed: int, on_sphere: Callable[[Tensor], Tensor]) -> Base:
+def with_novel_experts(base: BaseState, growth: Growth, seed: int, on_sphere: Callable[[Tensor], Tensor]) -> BaseState:
     """The base of a model that still has all its examples, after rehearsing with them for classes to come."""
     assert base.expert is not None
     exemplars = Exemplars(base.exemplars.cpu().numpy(), base.exemplar_weights.cpu().numpy())
     hashes = label_hashes(base.keys)
-    newcomers = learn_newcomers(on_sphere(base.X), base.y, exemplars, hashes, growth, seed, base.expert)
-    return replace(base, newcomers=newcomers)
+    novel_experts = learn_novel_experts(on_sphere(base.X), base.y, exemplars, hashes, growth, seed, base.expert)
+    return replace(base, novel_experts=novel_experts)
 
 
 def _base_experts(
-    X: Tensor, y: Tensor, n_classes: int, exemplars: Exemplars, unseen: np.ndarray | None = None
+    X: Tensor, y: Tensor, n_classes: int, exemplars: Exemplars, held_out: np.ndarray | None = None
 ) -> tuple[FittedExpert, Tensor]:
     """Experts for many examples a class, and left-out log-probabilities by single examples."""
     if n_classes == 1:
         return FittedSingle(), X.new_zeros(len(X), 1)
     rows, weights = (torch.as_tensor(values, device=X.device) for values in exemplars)
     pool = Pool((BASE_LDA, replace(RANDOM_LDA, expert=BASE_LDA), BASE_RIDGE, ExemplarDensity(rows, weights)))
-    judges = None if unseen is None else torch.as_tensor(unseen, device=X.device)
-    fit = pool.fit(Examples.of(X, y, n_classes, folds=torch.full_like(y, ALONE), judges=judges))
+    calibration = None if held_out is None else torch.as_tensor(held_out, device=X.device)
+    fit = pool.fit(Examples.of(X, y, n_classes, folds=torch.full_like(y, ALONE), calibration=calibration))
     assert isinstance(fit.expert, FittedPool)
     # random features are the widest of all that is kept and computed, and rough by nature: single precision will do
     experts = (e.single() if isinstance(e, FittedRandomFeatures) else e for e in fit.expert.experts)

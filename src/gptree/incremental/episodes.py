@@ -1,8 +1,8 @@
-"""Learning, from base classes alone, how newcomers are told from old classes and from one another.
+"""Learning, from base classes alone, how novel classes are told from old classes and from one another.
 
 An episode takes some of the base classes for novel ones: they keep as many examples as a novel class comes with, the
-others most of theirs, and held-out examples of both are queries. Every setting of the experts for newcomers is chosen
-by the log-likelihood of the queries of all episodes, in the base session; nothing is tuned later.
+others most of theirs, and held-out examples of both are queries. Every setting of the experts for novel classes is
+chosen by the log-likelihood of the queries of all episodes, in the base session; nothing is tuned later.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from gptree.experts import (
     FittedRandomFeatures,
     KernelDensity,
     KernelRidge,
-    Newcomers,
+    NovelClassExperts,
     RandomFeatures,
     best_temperature,
     exemplar_density,
@@ -35,8 +35,8 @@ from gptree.experts import (
     root_log_odds,
     temperature_centre,
 )
-from gptree.incremental.growth import Growth
-from gptree.incremental.memory import Exemplars, select_exemplars
+from gptree.incremental.exemplars import Exemplars, select_exemplars
+from gptree.incremental.strategies import Growth
 
 #: Shares of the base classes that become novel, one episode each.
 NOVEL_SHARES = (0.1, 0.2, 0.35, 0.5)
@@ -71,7 +71,7 @@ class Episode:
         return self.base.n_classes
 
 
-def learn_newcomers(
+def learn_novel_experts(
     X: Tensor,
     y: Tensor,
     exemplars: Exemplars,
@@ -79,12 +79,12 @@ def learn_newcomers(
     growth: Growth,
     seed: int,
     base: FittedExpert,
-    unseen: np.ndarray | None = None,
-) -> Newcomers:
+    held_out: np.ndarray | None = None,
+) -> NovelClassExperts:
     """Rehearse on base examples X (n, d) of unit length with class numbers y (n,).
 
-    Where some are `unseen` (n,), newcomers and queries are made of these, for classes to come are unseen too. What the
-    experts of the base classes have in common with those for newcomers is taken from `base`, once for both.
+    Where some are `held_out` (n,), novel classes and queries are made of these. What the experts
+    of base and novel classes have in common is taken from `base`, once for both.
     """
     examples = Examples.of(X, y, len(hashes))
     rows = torch.as_tensor(exemplars.rows, device=X.device)
@@ -92,7 +92,7 @@ def learn_newcomers(
     lda, random_lda = _discriminants(examples, base)
     density = exemplar_density(X[rows], y[rows], weights, len(hashes))
 
-    episodes = [make_episode(X, y, hashes, share, growth, [seed, k], unseen) for k, share in enumerate(NOVEL_SHARES)]
+    episodes = [make_episode(X, y, hashes, share, growth, [seed, k], held_out) for k, share in enumerate(NOVEL_SHARES)]
     episodes = [episode for episode in episodes if episode is not None]
     choices = [
         _choose_lda(episodes, lda, lambda x: x),
@@ -102,7 +102,7 @@ def learn_newcomers(
     ]
     logs = [torch.stack([choice.logs[e] for choice in choices]) for e in range(len(episodes))]
     root_weights, bias = _root_pool(logs, episodes, X)
-    return Newcomers(
+    return NovelClassExperts(
         lda=choices[0].apply(lda),
         random_lda=replace(random_lda, expert=choices[1].apply(random_lda.expert)),
         density=choices[2].apply(density),
@@ -136,7 +136,7 @@ def make_episode(
     share: float,
     growth: Growth,
     seed: list[int],
-    unseen: np.ndarray | None = None,
+    held_out: np.ndarray | None = None,
 ) -> Episode | None:
     """One episode, or None if there is only one class."""
     C = len(hashes)
@@ -148,7 +148,7 @@ def make_episode(
     order = np.concatenate([np.sort(order[n_novel:]), np.sort(order[:n_novel])])
     n_base = C - n_novel
     codes = y.cpu().numpy()
-    fresh = np.ones(len(codes), dtype=bool) if unseen is None else unseen
+    fresh = np.ones(len(codes), dtype=bool) if held_out is None else held_out
     by_class = np.split(np.argsort(codes, kind="stable"), np.cumsum(np.bincount(codes, minlength=C))[:-1])
     kept, shots, queries = [], [], []
     for place, c in enumerate(order):
@@ -175,7 +175,7 @@ def make_episode(
     exemplars = select_exemplars(
         base.X.cpu().numpy(),
         base.y.cpu().numpy(),
-        growth.representatives,
+        growth.exemplars,
         growth.selection,
         hashes[order[:n_base]],
         seed[0],

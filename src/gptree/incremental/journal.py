@@ -1,7 +1,7 @@
 """What happened to a model, and what it therefore holds.
 
-A journal is a sequence of entries; `contents` reads it from the start and says which classes there are, with which
-examples. A grown model is a function of the base session and of these contents alone: a class that was added and
+A journal is a sequence of entries; `replay` reads it from the start and says which classes there are, with which
+examples. A grown model is a function of the base session and of this registry alone: a class that was added and
 removed again leaves no trace, and taking an entry back is reading the journal without it.
 """
 
@@ -74,7 +74,7 @@ class BaseClass:
 
 
 @dataclass(frozen=True, eq=False)
-class Contents:
+class ClassRegistry:
     """The classes of a model: base classes, then novel ones, each in the order of arrival."""
 
     base: tuple[BaseClass, ...]
@@ -98,38 +98,38 @@ class Contents:
         return [[i for i, c in enumerate(self.novel) if c.session == number] for number in numbers]
 
 
-def contents(base_labels: Sequence[Any], journal: Sequence[Entry], width: int, like: Tensor) -> Contents:
+def replay(base_labels: Sequence[Any], journal: Sequence[Entry], width: int, like: Tensor) -> ClassRegistry:
     """What a model holds after a journal; a ValueError says which operation cannot be done and why."""
     nothing = like.new_zeros(0, width)
     base = tuple(BaseClass(label, number, nothing, ()) for number, label in enumerate(base_labels))
-    state = Contents(base, (), tuple(base_labels))
+    registry = ClassRegistry(base, (), tuple(base_labels))
     for number, entry in enumerate(journal):
-        state = _OPERATIONS[entry.kind](state, entry, number)
-    return _with_distinct_keys(state)
+        registry = _OPERATIONS[entry.kind](registry, entry, number)
+    return _with_distinct_keys(registry)
 
 
-def _with_distinct_keys(state: Contents) -> Contents:
+def _with_distinct_keys(registry: ClassRegistry) -> ClassRegistry:
     """A class that was renamed, or a base class, may have had the label first that a later class came with.
 
     Only classes that are still there count, and base classes: what was removed leaves no trace in the others' keys.
     """
-    taken, novel = set(state.base_keys), []
-    for c in state.novel:
+    taken, novel = set(registry.base_keys), []
+    for c in registry.novel:
         key, times = c.key, 1
         while key in taken:
             times += 1
             key = f"{c.key}\x00{times}"
         taken.add(key)
         novel.append(replace(c, key=key))
-    return replace(state, novel=tuple(novel))
+    return replace(registry, novel=tuple(novel))
 
 
-def _fit(state: Contents, entry: Entry, number: int) -> Contents:
-    return state
+def _fit(registry: ClassRegistry, entry: Entry, number: int) -> ClassRegistry:
+    return registry
 
 
-def _add_classes(state: Contents, entry: Entry, number: int) -> Contents:
-    known = [label for label in entry.labels if label in state.labels]
+def _add_classes(registry: ClassRegistry, entry: Entry, number: int) -> ClassRegistry:
+    known = [label for label in entry.labels if label in registry.labels]
     if known:
         raise ValueError(
             f"{_named(known)} already known: add_classes takes new labels only. Give further examples of known classes "
@@ -139,11 +139,11 @@ def _add_classes(state: Contents, entry: Entry, number: int) -> Contents:
     for label in entry.labels:
         features = entry.examples(label)
         added.append(NovelClass(label, label, number, features, _origins(entry, label, number), len(features)))
-    return replace(state, novel=(*state.novel, *added))
+    return replace(registry, novel=(*registry.novel, *added))
 
 
-def _add_examples(state: Contents, entry: Entry, number: int) -> Contents:
-    _check_known(state, entry.labels, "add_examples takes labels of known classes; teach new ones with add_classes")
+def _add_examples(registry: ClassRegistry, entry: Entry, number: int) -> ClassRegistry:
+    _check_known(registry, entry.labels, "add_examples takes labels of known classes; teach new ones with add_classes")
 
     def more(c: Any) -> Any:
         if c.label not in entry.labels:
@@ -153,36 +153,36 @@ def _add_examples(state: Contents, entry: Entry, number: int) -> Contents:
             return replace(c, extra=torch.cat([c.extra, entry.examples(c.label)]), origins=origins)
         return replace(c, features=torch.cat([c.features, entry.examples(c.label)]), origins=origins)
 
-    return replace(state, base=tuple(map(more, state.base)), novel=tuple(map(more, state.novel)))
+    return replace(registry, base=tuple(map(more, registry.base)), novel=tuple(map(more, registry.novel)))
 
 
-def _remove_classes(state: Contents, entry: Entry, number: int) -> Contents:
+def _remove_classes(registry: ClassRegistry, entry: Entry, number: int) -> ClassRegistry:
     if not entry.labels:
         raise ValueError("remove_classes needs at least one class.")
-    _check_known(state, entry.labels, "only known classes can be removed")
-    base = tuple(c for c in state.base if c.label not in entry.labels)
+    _check_known(registry, entry.labels, "only known classes can be removed")
+    base = tuple(c for c in registry.base if c.label not in entry.labels)
     if not base:
         raise ValueError("at least one class of the base session has to stay: fit a new model instead.")
-    return replace(state, base=base, novel=tuple(c for c in state.novel if c.label not in entry.labels))
+    return replace(registry, base=base, novel=tuple(c for c in registry.novel if c.label not in entry.labels))
 
 
-def _rename_class(state: Contents, entry: Entry, number: int) -> Contents:
+def _rename_class(registry: ClassRegistry, entry: Entry, number: int) -> ClassRegistry:
     old, new = entry.labels
-    _check_known(state, [old], "only a known class can be renamed")
-    if new in state.labels:
+    _check_known(registry, [old], "only a known class can be renamed")
+    if new in registry.labels:
         raise ValueError(f"the label {new!r} is taken; merge_classes makes one class of two.")
-    return _relabelled(state, old, new)
+    return _relabelled(registry, old, new)
 
 
-def _merge_classes(state: Contents, entry: Entry, number: int) -> Contents:
+def _merge_classes(registry: ClassRegistry, entry: Entry, number: int) -> ClassRegistry:
     *labels, into = entry.labels
-    _check_known(state, labels, "only known classes can be merged")
+    _check_known(registry, labels, "only known classes can be merged")
     if len(set(labels)) < 2:
         raise ValueError("merge_classes needs at least two different classes.")
-    if into in state.labels and into not in labels:
+    if into in registry.labels and into not in labels:
         raise ValueError(f"{into!r} is another class: name it among the classes to merge, or choose a new label.")
-    base = [c for c in state.base if c.label in labels]
-    novel = [c for c in state.novel if c.label in labels]
+    base = [c for c in registry.base if c.label in labels]
+    novel = [c for c in registry.novel if c.label in labels]
     if len(base) > 1:
         raise ValueError(
             f"{_named([c.label for c in base])} of the base session, whose nodes are not fitted again: at most one "
@@ -192,12 +192,12 @@ def _merge_classes(state: Contents, entry: Entry, number: int) -> Contents:
         host = base[0]
         extra = torch.cat([host.extra, *(c.features for c in novel)])
         merged = replace(host, extra=extra, origins=sum((c.origins for c in novel), host.origins))
-        state = replace(
-            state,
-            base=tuple(merged if c is host else c for c in state.base),
-            novel=tuple(c for c in state.novel if c not in novel),
+        registry = replace(
+            registry,
+            base=tuple(merged if c is host else c for c in registry.base),
+            novel=tuple(c for c in registry.novel if c not in novel),
         )
-        return _relabelled(state, host.label, into)
+        return _relabelled(registry, host.label, into)
     host = next((c for c in novel if c.label == into), novel[0])
     guests = [c for c in novel if c is not host]
     heads = [c.features[: c.first] for c in (host, *guests)]
@@ -209,8 +209,8 @@ def _merge_classes(state: Contents, entry: Entry, number: int) -> Contents:
         origins=sum(origins, ()),
         first=sum(len(head) for head in heads),
     )
-    kept = (merged if c is host else c for c in state.novel if c not in guests)
-    return _relabelled(replace(state, novel=tuple(kept)), host.label, into)
+    kept = (merged if c is host else c for c in registry.novel if c not in guests)
+    return _relabelled(replace(registry, novel=tuple(kept)), host.label, into)
 
 
 _OPERATIONS = {
@@ -223,11 +223,11 @@ _OPERATIONS = {
 }
 
 
-def _relabelled(state: Contents, old: Any, new: Any) -> Contents:
+def _relabelled(registry: ClassRegistry, old: Any, new: Any) -> ClassRegistry:
     def renamed(c: Any) -> Any:
         return replace(c, label=new) if c.label == old else c
 
-    return replace(state, base=tuple(map(renamed, state.base)), novel=tuple(map(renamed, state.novel)))
+    return replace(registry, base=tuple(map(renamed, registry.base)), novel=tuple(map(renamed, registry.novel)))
 
 
 def _origins(entry: Entry, label: Any, number: int) -> tuple[tuple[int, int], ...]:
@@ -236,8 +236,8 @@ def _origins(entry: Entry, label: Any, number: int) -> tuple[tuple[int, int], ..
     return tuple((number, row) for row in entry.rows[start : start + entry.counts[at]])
 
 
-def _check_known(state: Contents, labels: Sequence[Any], rule: str) -> None:
-    unknown = [label for label in labels if label not in state.labels]
+def _check_known(registry: ClassRegistry, labels: Sequence[Any], rule: str) -> None:
+    unknown = [label for label in labels if label not in registry.labels]
     if unknown:
         raise ValueError(f"{_named(unknown)} unknown: {rule}.")
 

@@ -4,24 +4,25 @@ from gptree.inference.coordinate_ascent import CoordinateAscent, LearnKernel
 from gptree.inference.fit import Inference, NodeFits, fit_nodes, learn_kernel
 from gptree.inference.gibbs import Diagnostics, Gibbs, split_r_hat
 from gptree.inference.grams import Grams
-from gptree.inference.large_nodes import (
+from gptree.inference.limits import (
+    FixedInducingPoints,
     InducingPoints,
     LargeNodes,
-    Representatives,
-    ThroughExemplars,
+    SubsetOfData,
     as_large_nodes,
     class_quota,
     spread_order,
 )
+from gptree.inference.nodes import NodeBatch, NodeProblem, make_batches
 from gptree.inference.posterior import DensePosterior, LinearPosterior, NodePosterior, SparsePosterior, select
-from gptree.inference.predictive import NodePredictor, PredictAt
-from gptree.inference.problems import NodeBatch, NodeProblem, make_batches
+from gptree.inference.predict import NodePredictor, PredictAt
 from gptree.inference.sparse_variational import SparseVariational, class_inducing
 
 __all__ = [
     "CoordinateAscent",
     "DensePosterior",
     "Diagnostics",
+    "FixedInducingPoints",
     "Gibbs",
     "Grams",
     "InducingPoints",
@@ -35,10 +36,9 @@ __all__ = [
     "NodePredictor",
     "NodeProblem",
     "PredictAt",
-    "Representatives",
     "SparsePosterior",
     "SparseVariational",
-    "ThroughExemplars",
+    "SubsetOfData",
     "as_large_nodes",
     "class_inducing",
     "class_quota",

@@ -10,11 +10,11 @@ from torch import Tensor
 
 from gptree.inference.gibbs import Diagnostics
 from gptree.inference.grams import Grams
+from gptree.inference.nodes import NodeBatch
 from gptree.inference.posterior import NodePosterior, make_posterior
-from gptree.inference.problems import NodeBatch
 from gptree.maths.conditional import Space, collapsed_bound
 from gptree.maths.polya_gamma import pg_mean
-from gptree.values import Settings, require
+from gptree.settings import Settings, require
 
 
 @dataclass(frozen=True)

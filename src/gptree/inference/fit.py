@@ -15,14 +15,14 @@ from torch import Tensor
 from gptree.inference.coordinate_ascent import LearnKernel, initial_state, sweep
 from gptree.inference.gibbs import Diagnostics
 from gptree.inference.grams import Grams
-from gptree.inference.posterior import NodePosterior
-from gptree.inference.problems import (
+from gptree.inference.nodes import (
     LARGEST_PADDED_CPU,
     LARGEST_PADDED_CUDA,
     NodeBatch,
     NodeProblem,
     make_batches,
 )
+from gptree.inference.posterior import NodePosterior
 from gptree.inference.sparse_variational import SparseVariational
 from gptree.maths.conditional import log_augmented_marginal
 from gptree.maths.kernels import node_kernels

@@ -8,11 +8,11 @@ import torch
 from torch import Tensor
 
 from gptree.inference.grams import Grams
+from gptree.inference.nodes import NodeBatch, generators
 from gptree.inference.posterior import NodePosterior, draw_chunks, make_posterior
-from gptree.inference.problems import NodeBatch, generators
 from gptree.maths.conditional import ITERATIVE_ORDER, Space
 from gptree.maths.polya_gamma import sample_pg
-from gptree.values import Settings, require
+from gptree.settings import Settings, require
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class Gibbs(Settings):
     def fit(self, batch: NodeBatch, grams: Grams, work: int) -> tuple[NodePosterior, Diagnostics]:
         """Posterior of a batch, and diagnostics. `work` bounds the numbers held in one go."""
         if batch.inducing is not None:
-            raise ValueError("Gibbs sampling has no form with inducing points: use Representatives for large nodes.")
+            raise ValueError("Gibbs sampling has no form with inducing points: use SubsetOfData for large nodes.")
         space, *_ = grams.space(batch)
         random = generators(batch.seeds, batch.rows.device)
         start = space.prior_draw(_normals(batch, self.chains, space.noise_widths[0], random))

@@ -8,7 +8,7 @@ import torch
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
-from gptree.inference.problems import NodeBatch
+from gptree.inference.nodes import NodeBatch
 from gptree.maths.conditional import FunctionSpace, Space, WeightSpace
 from gptree.maths.kernels import gram, gram_diagonal, kernel_at, linear_features
 

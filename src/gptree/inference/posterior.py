@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from gptree.inference.grams import Grams
-from gptree.inference.problems import NodeBatch
+from gptree.inference.nodes import NodeBatch
 from gptree.maths.conditional import ITERATIVE_ORDER, FunctionSpace, Space, WeightSpace
 from gptree.maths.linalg import cholesky, covariance_root
 

@@ -23,14 +23,14 @@ from torch import Tensor
 from gptree.inference.coordinate_ascent import CoordinateAscent, initial_state
 from gptree.inference.gibbs import Diagnostics
 from gptree.inference.grams import Grams
-from gptree.inference.large_nodes import spread_order
+from gptree.inference.limits import spread_order
+from gptree.inference.nodes import NodeBatch, NodeProblem, generators
 from gptree.inference.posterior import NodePosterior, SparsePosterior
-from gptree.inference.problems import NodeBatch, NodeProblem, generators
 from gptree.maths.conditional import WeightSpace
 from gptree.maths.linalg import cholesky, covariance_root
 from gptree.maths.polya_gamma import pg_kl, pg_mean
+from gptree.settings import require
 from gptree.tree import node_generator, node_key
-from gptree.values import require
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,6 +1,6 @@
 """Linear algebra shared by everything above, and the jitter on covariance matrices that stay as they are.
 
-Inducing points that move with a network have a jitter of their own, see `gptree.deep.head`.
+Inducing points that move with a network have a jitter of their own, see `gptree.deep.heads.gp_tree`.
 """
 
 from __future__ import annotations

@@ -26,9 +26,9 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from gptree.maths.cuda import concurrently
 from gptree.maths.linalg import triangular_inverse, triangular_sandwich
 from gptree.maths.polya_gamma import log_2cosh_half, pg_mean
-from gptree.maths.streams import concurrently
 
 #: Matrices of a larger order are factorised in halves, by products, in which GPUs excel.
 FACTORED_ORDER = 512

@@ -1,7 +1,7 @@
 """Trees and node posteriors together: class log-probabilities, and their persistence."""
 
 from gptree.model.forest import ForestModel, TrainingData, fit_forest, node_problems
-from gptree.model.left_out import LeftOut, left_out_predictions, novelty_threshold
+from gptree.model.leave_one_out import LeftOut, left_out_predictions, novelty_threshold
 from gptree.model.prior_means import node_log_odds, training_log_odds
 
 __all__ = [

@@ -18,13 +18,13 @@ from torch import Tensor
 
 from gptree.inference import (
     Diagnostics,
+    FixedInducingPoints,
     InducingPoints,
     Inference,
     LargeNodes,
     NodePredictor,
     NodeProblem,
     PredictAt,
-    ThroughExemplars,
     class_quota,
     fit_nodes,
     select,
@@ -141,7 +141,7 @@ class TrainingData:
     weights: Tensor | None = None
     """Likelihood weights (n,)."""
     exemplars: np.ndarray | None = None
-    """Rows through which every node sees its points, for `ThroughExemplars` as the limit of large nodes."""
+    """Rows through which every node sees its points, for `FixedInducingPoints` as the limit of large nodes."""
 
 
 def fit_forest(
@@ -235,10 +235,10 @@ def _class_rows(data: TrainingData, large_nodes: LargeNodes | None, hashes: np.n
     counts = np.bincount(data.y, minlength=len(hashes))
     rows = np.split(order, np.cumsum(counts)[:-1])
     few = large_nodes is None or len(data.y) <= large_nodes.points
-    if large_nodes is None or (few and not isinstance(large_nodes, ThroughExemplars)):
+    if large_nodes is None or (few and not isinstance(large_nodes, FixedInducingPoints)):
         return rows
     random = [node_generator(seed, node_key(hashes[c : c + 1])) for c in range(len(rows))]
-    if isinstance(large_nodes, ThroughExemplars):  # exemplars first and in their order, the others at random
+    if isinstance(large_nodes, FixedInducingPoints):  # exemplars first and in their order, the others at random
         assert data.exemplars is not None
         place = np.full(len(data.y), len(data.y))
         place[data.exemplars] = np.arange(len(data.exemplars))
@@ -280,7 +280,7 @@ def _node_rows(
         return taken[np.argsort(rows[taken])]
 
     counts = np.diff(starts[lo : hi + 1])
-    if isinstance(large_nodes, ThroughExemplars):  # they come first among the rows of their class
+    if isinstance(large_nodes, FixedInducingPoints):  # they come first among the rows of their class
         exemplars = inside[is_exemplar[rows[inside]]]
         per_class = np.add.reduceat(is_exemplar[rows[begin:end]].astype(int), starts[lo:hi] - begin)
         seen = some(inside, counts, large_nodes.points)

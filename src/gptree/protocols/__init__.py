@@ -1,6 +1,6 @@
 """How models are measured: calibration, streams of sessions, and runs over them."""
 
-from gptree.protocols.calibration import (
+from gptree.metrics import (
     LEAST_PROBABILITY,
     Confusion,
     ReliabilityCurve,
@@ -14,7 +14,8 @@ from gptree.protocols.calibration import (
     plot_reliability,
     reliability_curve,
 )
-from gptree.protocols.incremental import (
+from gptree.protocols.folder import RunFolder
+from gptree.protocols.run import (
     IncrementalModel,
     StreamResult,
     average_forgetting,
@@ -24,9 +25,8 @@ from gptree.protocols.incremental import (
     run_stream,
     session_scores,
 )
-from gptree.protocols.run_folder import RunFolder
-from gptree.protocols.session_tables import METRICS, Estimate, markdown_table, plot_curves, summary, summary_cells
 from gptree.protocols.streams import Session, SessionStream, hold_out, stream_from_arrays, stream_from_lists
+from gptree.protocols.tables import METRICS, Estimate, markdown_table, plot_curves, summary, summary_cells
 
 __all__ = [
     "LEAST_PROBABILITY",

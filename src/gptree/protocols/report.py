@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from gptree.protocols.incremental import BINS
 from gptree.protocols.report_charts import confusion_chart, line_chart, reliability_chart, trade_off, tree_chart
 from gptree.protocols.report_folder import Bin, Detail, Row, Run, read_run
 from gptree.protocols.report_style import STYLE, Measure, element, escaped, legend, table
-from gptree.protocols.session_tables import Estimate, summary
+from gptree.protocols.run import BINS
+from gptree.protocols.tables import Estimate, summary
 
 _SHOWN_COMPLAINTS = 20
 _CONFUSED_CLASSES = 10  # in the picture of confusions

@@ -15,12 +15,12 @@ from xml.etree import ElementTree
 
 import numpy as np
 
-from gptree.protocols.incremental import harmonic_mean
 from gptree.protocols.report_folder import Bin
 from gptree.protocols.report_style import Measure, Method, element, escaped, one_line
-from gptree.protocols.session_tables import Estimate
+from gptree.protocols.run import harmonic_mean
+from gptree.protocols.tables import Estimate
 from gptree.tree import ClassTree, plot_tree
-from gptree.tree.drawing import shorten
+from gptree.tree.text import shorten
 
 _WIDTH, _HEIGHT = 380.0, 250.0
 _LEFT, _RIGHT, _TOP, _BOTTOM = 42.0, 10.0, 8.0, 42.0

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gptree.protocols.session_tables import Estimate
+from gptree.protocols.tables import Estimate
 
 STYLE = """
 :root { color-scheme: light dark; --paper: #fff; --card: #f5f6f8; --ink: #1d2127; --soft: #59616d; --rule: #d5d9df;

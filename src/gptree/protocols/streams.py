@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from gptree.protocols.calibration import columns
+from gptree.metrics import columns
 from gptree.tree import label_hashes
 
 _SHOTS, _HELD_OUT = 0, 1  # what a draw is for: part of its key

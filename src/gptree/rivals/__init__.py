@@ -11,34 +11,34 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from gptree.rivals.base import Head
+from gptree.rivals.base import RivalClassifier
 from gptree.rivals.class_mean import NearestClassMean
 from gptree.rivals.gpdnn import GPDNN
-from gptree.rivals.incremental import IncrementalHead
+from gptree.rivals.incremental import IncrementalRival
 from gptree.rivals.lda import ShrinkageLDA
 from gptree.rivals.lda_sessions import StreamingLDA, TeenLDA
-from gptree.rivals.logistic import LogisticHead
+from gptree.rivals.logistic import LogisticRival
 from gptree.rivals.logistic_memory import LogisticMemory
 from gptree.rivals.logistic_softmax import LogisticSoftmaxGP
 from gptree.rivals.mapped import Mapped
 from gptree.rivals.neighbours import NearestNeighbours
 from gptree.rivals.one_vs_each import OneVsEachGP
 from gptree.rivals.ranpac import RanPAC, SessionRanPAC
-from gptree.rivals.ridge import RidgeHead
+from gptree.rivals.ridge import RidgeRival
 from gptree.rivals.stick_breaking import StickBreakingGP
 from gptree.rivals.sv_dkl import SVDKL
 
-RIVALS: dict[str, Callable[[], Head]] = {
+RIVALS: dict[str, Callable[[], RivalClassifier]] = {
     "class-mean": NearestClassMean,
-    "logistic": LogisticHead,
+    "logistic": LogisticRival,
     "knn": NearestNeighbours,
-    "ridge": RidgeHead,
+    "ridge": RidgeRival,
     "lda": ShrinkageLDA,
     "ranpac": RanPAC,
 }
 """Every rival by name, made with its default settings."""
 
-INCREMENTAL: dict[str, Callable[[], IncrementalHead]] = {
+INCREMENTAL: dict[str, Callable[[], IncrementalRival]] = {
     "class-mean": NearestClassMean,
     "slda": StreamingLDA,
     "ranpac": SessionRanPAC,
@@ -49,7 +49,7 @@ INCREMENTAL: dict[str, Callable[[], IncrementalHead]] = {
 }
 """Every rival that learns further classes, by name, made with its default settings."""
 
-GIBBS_RIVALS: dict[str, Callable[[], Head]] = {
+GIBBS_RIVALS: dict[str, Callable[[], RivalClassifier]] = {
     "sbm-gp": StickBreakingGP,
     "lsm": LogisticSoftmaxGP,
     "ove": OneVsEachGP,
@@ -62,17 +62,17 @@ __all__ = [
     "INCREMENTAL",
     "RIVALS",
     "SVDKL",
-    "Head",
-    "IncrementalHead",
-    "LogisticHead",
+    "IncrementalRival",
     "LogisticMemory",
+    "LogisticRival",
     "LogisticSoftmaxGP",
     "Mapped",
     "NearestClassMean",
     "NearestNeighbours",
     "OneVsEachGP",
     "RanPAC",
-    "RidgeHead",
+    "RidgeRival",
+    "RivalClassifier",
     "SessionRanPAC",
     "ShrinkageLDA",
     "StickBreakingGP",

@@ -15,7 +15,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 
-class Head(ClassifierMixin, BaseEstimator, ABC):
+class RivalClassifier(ClassifierMixin, BaseEstimator, ABC):
     """A classifier on given features.
 
     A head fits itself to coded labels in `_fit` and returns unnormalised class log-probabilities from
@@ -57,7 +57,7 @@ class Head(ClassifierMixin, BaseEstimator, ABC):
         return self._logits(validated(self, X, reset=False))
 
 
-def validated(head: Head, *arrays: Any, reset: bool = True) -> Any:
+def validated(head: RivalClassifier, *arrays: Any, reset: bool = True) -> Any:
     """X, or X and y, checked; `reset` takes the number of features from X instead of checking it."""
     return validate_data(head, *arrays, reset=reset, dtype=[np.float64, np.float32])
 

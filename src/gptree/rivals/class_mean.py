@@ -7,13 +7,13 @@ from typing import Literal
 import numpy as np
 from sklearn.metrics.pairwise import cosine_similarity, euclidean_distances
 
-from gptree.rivals.incremental import IncrementalHead
+from gptree.rivals.incremental import IncrementalRival
 from gptree.rivals.left_out import Scorer, class_means, fit_temperature, left_out_scores, scale_of, shot_folds
 
 ONE_SHOT_TEMPERATURE = 14.0  # the best for one-shot draws of three sets of embeddings: 12 to 18
 
 
-class NearestClassMean(IncrementalHead):
+class NearestClassMean(IncrementalRival):
     """Softmax over the similarity of a point to the class means, at a fitted temperature.
 
     metric: "cosine", the angle to the mean, or "euclidean", minus half the squared distance in units of the

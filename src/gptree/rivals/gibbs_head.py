@@ -16,9 +16,9 @@ from torch import Tensor
 from gptree.inference import Gibbs
 from gptree.inference.grams import finite
 from gptree.maths import FunctionSpace, as_kernel, gram, gram_diagonal, linear_features, make_kernel
-from gptree.rivals.base import Head
+from gptree.rivals.base import RivalClassifier
+from gptree.settings import require
 from gptree.tree import unit_length
-from gptree.values import require
 
 GIBIBYTE = 2**30
 
@@ -27,7 +27,7 @@ class OverBudget(MemoryError):
     """A model that would need more memory than it may take; nothing has been allocated."""
 
 
-class GibbsHead(Head):
+class GibbsRival(RivalClassifier):
     """Zero-mean Gaussian processes on inputs of unit length, sampled by block Gibbs with auxiliary variables.
 
     kernel: "linear", "rbf" or "matern52", with `output_scale` and `length_scale` (which the linear one lacks), or a
@@ -84,7 +84,7 @@ class GibbsHead(Head):
         return int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
 
 
-class SampledHead(GibbsHead):
+class SampledHead(GibbsRival):
     """A head whose likelihood is no tree: one process a class, all with the same kernel.
 
     Fitted: `kernel_`, `features_` (N, d) of unit length, `model_`, the likelihood and the prior at the training points,

@@ -19,12 +19,12 @@ from gpytorch.kernels import Kernel
 from torch import Tensor, nn
 from torch.nn.functional import normalize, one_hot
 
-from gptree.deep.heads import Problem
+from gptree.deep.heads.base import Problem
 from gptree.inference import class_inducing
 from gptree.maths.kernels import as_kernel, gram, gram_diagonal
 from gptree.rivals.variational_head import VariationalHead, WhitenedPosterior, gram_root
+from gptree.settings import Settings, require
 from gptree.tree import label_hashes
-from gptree.values import Settings, require
 
 #: Of the Gauss-Hermite rule, as in the paper's software.
 QUADRATURE_POINTS = 20

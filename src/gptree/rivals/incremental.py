@@ -11,10 +11,10 @@ import numpy as np
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
-from gptree.rivals.base import Head, one_shot_allowed, validated
+from gptree.rivals.base import RivalClassifier, one_shot_allowed, validated
 
 
-class IncrementalHead(Head):
+class IncrementalRival(RivalClassifier):
     """`fit` is the base session; `add_classes` teaches classes that were never seen, as often as needed.
 
     `classes_`, and so the columns of `predict_proba`, stand in order of arrival: the base sorted, then each

@@ -6,14 +6,14 @@ import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 from sklearn.covariance import ledoit_wolf_shrinkage
 
-from gptree.rivals.base import Head
+from gptree.rivals.base import RivalClassifier
 from gptree.rivals.left_out import class_means, fit_temperature, scale_of, shot_folds
 
 LEAST_SHRINKAGE = 1e-6  # keeps the covariance positive definite where a feature is constant
 ONE_SHOT_PRECISION = 14.0  # as the temperature of the nearest class mean, which LDA is then
 
 
-class ShrinkageLDA(Head):
+class ShrinkageLDA(RivalClassifier):
     """Gaussian classes of equal weight with one covariance Σ, pooled within classes and shrunk towards I.
 
     The logit of class c is −τ/2 (x − μ_c)ᵀ Σ⁻¹ (x − μ_c); the temperature τ has the least left-out NLL. Where

@@ -9,7 +9,7 @@ import numpy as np
 from scipy.special import log_softmax
 from sklearn.linear_model import LogisticRegression
 
-from gptree.rivals.base import Head
+from gptree.rivals.base import RivalClassifier
 from gptree.rivals.left_out import mean_nll, scale_of, shot_folds
 
 GRID = (1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1e3, 3e3, 1e4, 3e4, 1e5)
@@ -18,7 +18,7 @@ FEW_POINTS = 3000
 TOLERANCE = 1e-6  # of the gradient; scikit-learn's 1e-4 stops too early here when the penalty is weak
 
 
-class LogisticHead(Head):
+class LogisticRival(RivalClassifier):
     """Logistic regression on features divided by their root mean square distance from the mean.
 
     C: inverse penalty, as in scikit-learn, on those features; None chooses it from `grid` by left-out NLL

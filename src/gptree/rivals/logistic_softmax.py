@@ -129,7 +129,7 @@ def _sample_pg(f: Tensor, b: Tensor, random: torch.Generator) -> Tensor:
 
 
 class LogisticSoftmaxGP(SampledHead):
-    """LSM by Gibbs sampling; see this module's account of the model, and `GibbsHead` for the parameters.
+    """LSM by Gibbs sampling; see this module's account of the model, and `GibbsRival` for the parameters.
 
     Memory is of the order of N² + S·C·N numbers, of which the chains keep S·C·N.
     """

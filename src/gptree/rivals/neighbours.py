@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 from sklearn.neighbors import NearestNeighbors
 
-from gptree.rivals.base import Head
+from gptree.rivals.base import RivalClassifier
 from gptree.rivals.left_out import shot_folds
 
 SHARPNESSES = (1.0, 3.0, 5.0, 10.0, 15.0, 20.0, 30.0, 50.0, 100.0)
@@ -15,7 +15,7 @@ FLOORS = (0.001, 0.003, 0.01, 0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.7, 0.9)
 ONE_SHOT = (100, 15.0, 0.01)  # k, sharpness, floor
 
 
-class NearestNeighbours(Head):
+class NearestNeighbours(RivalClassifier):
     """p_c = (1 − ε) Σ w_i [y_i = c] / Σ w_i + ε / C over the k nearest points i, w_i = exp(β cos(x, x_i)).
 
     k from `ks`, sharpness β and floor ε from the grids of this file, all three together by the NLL of points

@@ -200,7 +200,7 @@ def _projection(R: Tensor, own: Tensor, K: Tensor) -> Tensor:
 
 
 class OneVsEachGP(SampledHead):
-    """OVE by Gibbs sampling; see this module's account of the model, and `GibbsHead` for the parameters.
+    """OVE by Gibbs sampling; see this module's account of the model, and `GibbsRival` for the parameters.
 
     Memory is of the order of C·N² numbers, for the factors of one draw at a time; the chains keep S·C·N.
     """

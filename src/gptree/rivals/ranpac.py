@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 
-from gptree.rivals.base import Head
+from gptree.rivals.base import RivalClassifier
 from gptree.rivals.left_out import fit_temperature, shot_folds
 from gptree.rivals.random_features import random_projection, relu_features
 from gptree.rivals.rehearsal import RehearsedHead
@@ -16,7 +16,7 @@ PENALTIES = tuple(10.0**power for power in range(-8, 9))
 ONE_SHOT = (5.0, 150.0)  # penalty in units of the mean of ‖h(x)‖², temperature
 
 
-class RanPAC(Head):
+class RanPAC(RivalClassifier):
     """Scores h(x)ᵀ (HᵀH + λI)⁻¹ HᵀY with h(x) = relu(Wᵀx), W ~ N(0, 1) of shape (d, `features`), Y one-hot.
 
     λ, from `penalties`, has the least squared error on one fifth of each class, fitted on the rest, as in the

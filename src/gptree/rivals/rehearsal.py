@@ -13,9 +13,9 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from gptree.rivals.incremental import IncrementalHead
+from gptree.rivals.incremental import IncrementalRival
 from gptree.rivals.left_out import fit_temperature, shot_folds
-from gptree.values import require
+from gptree.settings import require
 
 NOVEL_SHARES = (0.2, 0.5)  # of the base classes, one rehearsal each
 QUERY_FOLDS = 5  # one fifth of each class is asked about
@@ -36,7 +36,7 @@ class Statistics(Protocol):
 Begin = Callable[[np.ndarray, np.ndarray], Statistics]
 
 
-class RehearsedHead(IncrementalHead):
+class RehearsedHead(IncrementalRival):
     """Scores that are linear in mapped features, with one setting, chosen by `rehearse`, and a temperature.
 
     The temperature has the least NLL on left-out base points at that setting.

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from gptree.rivals.base import Head
+from gptree.rivals.base import RivalClassifier
 from gptree.rivals.left_out import fit_temperature, scale_of, shot_folds
 
 ONE_SHOT = (10.0, 170.0)  # alpha, temperature
 
 
-class RidgeHead(Head):
+class RidgeRival(RivalClassifier):
     """Softmax of τ times the ridge scores of the classes; the intercept is not penalised.
 
     Alpha is in units of the mean squared distance of the points from their mean. Alpha, from `alphas`, and τ

@@ -11,12 +11,12 @@ from __future__ import annotations
 import numpy as np
 
 from gptree.estimators import GPTreeClassifier
-from gptree.rivals.gibbs_head import GibbsHead
+from gptree.rivals.gibbs_head import GibbsRival
 from gptree.tree import Chain
 
 
-class StickBreakingGP(GibbsHead):
-    """SBM-GP by Gibbs sampling; `GibbsHead` has the parameters. Fitted: `model_`, the chain as a `GPTreeClassifier`."""
+class StickBreakingGP(GibbsRival):
+    """SBM-GP by Gibbs sampling; `GibbsRival` has the parameters. Fitted: `model_`, the chain, a `GPTreeClassifier`."""
 
     def _fit(self, x: np.ndarray, y: np.ndarray) -> None:
         chain = GPTreeClassifier.paper(

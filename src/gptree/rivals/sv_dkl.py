@@ -18,11 +18,11 @@ from gpytorch.kernels import Kernel
 from torch import Tensor, nn
 from torch.nn.functional import linear, normalize
 
-from gptree.deep.heads import Problem
-from gptree.deep.rows import key
+from gptree.deep.heads.base import Problem
+from gptree.deep.loop.rows import key
 from gptree.maths.kernels import as_kernel, node_kernels
 from gptree.rivals.variational_head import VariationalHead, WhitenedPosterior, gram_root
-from gptree.values import Settings, require
+from gptree.settings import Settings, require
 
 #: Features start with variance 1 and are squashed into (−REACH, REACH), which the grid covers.
 REACH = 4.0

@@ -16,7 +16,7 @@ from gpytorch.kernels import Kernel
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
-from gptree.deep.heads import DeepHead
+from gptree.deep.heads.base import DeepHead
 from gptree.maths.kernels import gram
 from gptree.maths.linalg import cholesky
 

@@ -11,12 +11,12 @@ from gptree.tree.builders import (
     build_tree,
     unit_length,
 )
-from gptree.tree.drawing import to_dot, to_newick, to_text
-from gptree.tree.growth import join, permute, remove, replace_leaf, surviving
+from gptree.tree.edits import join, permute, remove, replace_leaf, surviving
 from gptree.tree.keys import label_hashes, node_generator, node_key
-from gptree.tree.picture import plot_tree
+from gptree.tree.plot import plot_tree
 from gptree.tree.probabilities import class_log_probabilities
 from gptree.tree.structure import ClassTree
+from gptree.tree.text import to_dot, to_newick, to_text
 
 __all__ = [
     "BalancedTwoMeans",

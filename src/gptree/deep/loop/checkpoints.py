@@ -1,0 +1,191 @@
+"""Checkpoints of a training: tensors and JSON, never half written.
+
+The folder of a training holds `last/`, from which it goes on, `best/`, the best state so far, `log.jsonl` and, when it
+is done, `curves.png`. A checkpoint knows the data and the settings it belongs to; others are refused.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import json
+import time
+import warnings
+from pathlib import Path
+from typing import Any
+
+import torch
+from gpytorch.kernels import Kernel
+from torch import Tensor, nn
+
+from gptree.deep.data.sources import Batch, spread
+from gptree.deep.loop.curves import CURVES, plot_curves
+from gptree.deep.loop.log import write_log
+from gptree.deep.loop.processes import Processes
+from gptree.deep.loop.state import Best, State
+from gptree.deep.loop.task import Rows, Task
+from gptree.model.persistence import DOCUMENT, StorageError, read_folder, write_folder
+from gptree.tree import ClassTree
+
+KIND = "training"
+#: Of an identity, what may differ, as it does for a network that is drawn anew in every run.
+FIRST_WEIGHTS = "first weights"
+#: Rows whose inputs tell one data set from another.
+ROWS_LOOKED_AT = 64
+#: Settings that change nothing in the result.
+_FREE = ("checkpoint_epochs", "checkpoint_steps")
+
+
+class Checkpoints:
+    """The checkpoints of one training; without a folder there are none. The main process writes them, all read."""
+
+    def __init__(self, folder: str | Path | None, task: Task, network: nn.Module, group: Processes) -> None:
+        self.folder = None if folder is None else Path(folder)
+        self._task, self._group = task, group
+        self._identity = {} if folder is None else identity(task, network)
+
+    def restore(self, state: State) -> None:
+        """Bring the state to where the last checkpoint was taken, if there is one."""
+        if self.folder is None or not (self.folder / "last" / DOCUMENT).exists():
+            return
+        document, tensors = self._read("last")
+        if document["identity"].get(FIRST_WEIGHTS) != self._identity[FIRST_WEIGHTS]:
+            warnings.warn(
+                f"the training in {self.folder} began with other weights of the network than those given, and goes on "
+                "with its own. If those given are to be trained, choose another folder.",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+        if document["tree"] is not None:
+            own = {name.removeprefix("layer."): value for name, value in tensors.items() if name.startswith("layer.")}
+            head = self._task.head.stored_head(document["tree"], own, self._task.problem)
+            state.join(head.to(self._group.device))
+        state.load_model(tensors)
+        state.load_momentum(tensors)
+        state.total.copy_(tensors["total"])
+        state.epoch, state.step, state.log = document["epoch"], document["step"], document["log"]
+        state.started = time.perf_counter() - document["seconds"]
+        if document["scaler"]:
+            self._group.scaler.load_state_dict(document["scaler"])
+        final = state.head is not None or not self._task.training.trains_head
+        if final and (self.folder / "best" / DOCUMENT).exists():
+            document, tensors = self._read("best")
+            state.best = Best(document["epoch"], document["value"], tensors)
+
+    def save(self, state: State) -> None:
+        """Write `last/`; the state must be finite."""
+        if self.folder is None or not self._group.is_main:
+            return
+        head, scaler = state.head, self._group.scaler
+        document = {
+            "epoch": state.epoch,
+            "step": state.step,
+            "seconds": time.perf_counter() - state.started,
+            "log": state.log,
+            "tree": None if head is None else head.structure(),  # which is the tree of the head that has one
+            "scaler": None if scaler is None else scaler.state_dict(),
+        }
+        tensors = {**state.model_tensors(), **state.momentum(), "total": state.total}
+        self._write("last", document, tensors)
+
+    def save_best(self, best: Best) -> None:
+        if self.folder is not None and self._group.is_main:
+            self._write("best", {"epoch": best.epoch, "value": best.value}, best.tensors)
+
+    def save_log(self, state: State) -> None:
+        """Write the log; after the last epoch its picture too."""
+        if self.folder is not None and self._group.is_main:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            write_log(self.folder, state.log)
+            if state.epoch == state.training.epochs:
+                plot_curves(state.log).savefig(self.folder / CURVES)
+
+    @property
+    def last(self) -> str:
+        """The last checkpoint, for a message."""
+        if self.folder is None:
+            return "there is no checkpoint (give a folder=…)"
+        if not (self.folder / "last" / DOCUMENT).exists():
+            return f"there is no checkpoint yet in {self.folder}"
+        document, _ = self._read("last")
+        return f"the last good checkpoint is {self.folder / 'last'}, epoch {document['epoch']}, step {document['step']}"
+
+    def _write(self, name: str, document: dict[str, Any], tensors: dict[str, Tensor]) -> None:
+        assert self.folder is not None
+        write_folder(self.folder / name, {"kind": KIND, "identity": self._identity, **document}, tensors)
+
+    def _read(self, name: str) -> tuple[dict[str, Any], dict[str, Tensor]]:
+        assert self.folder is not None
+        document, tensors = read_folder(self.folder / name)
+        if document.get("kind") != KIND:
+            raise StorageError(f"{self.folder / name} holds no checkpoint of a training.")
+        stored = document["identity"]
+        for key in sorted(self._identity | stored):
+            if key != FIRST_WEIGHTS and stored.get(key) != self._identity.get(key):
+                raise ValueError(
+                    f"{self.folder} holds a training with {key} {stored.get(key)}, not {self._identity.get(key)}: "
+                    "go on with the same data and settings, or choose another folder."
+                )
+        return document, tensors
+
+
+def identity(task: Task, network: nn.Module) -> dict[str, str]:
+    """What a training must have in common with a checkpoint to go on from it."""
+    found = {
+        f"training.{name}": stable_repr(value)
+        for name, value in task.training.get_params().items()
+        if name not in _FREE
+    }
+    found |= {f"head.{name}": stable_repr(value) for name, value in task.head.get_params().items()}
+    tree = json.dumps(task.tree.to_json()) if isinstance(task.tree, ClassTree) else stable_repr(task.tree)
+    weights = network.state_dict()
+    shapes = [(name, tuple(value.shape), str(value.dtype)) for name, value in weights.items()]
+    return found | {
+        "kernel": _kernel_identity(task.kernel),
+        "tree": tree if len(tree) < 100 else _digest(tree.encode()),
+        "seed": str(task.seed),
+        "augmentation": stable_repr(getattr(task.learned.source, "augment", ())),
+        "labels": _digest(repr(task.labels).encode()),
+        "network": _digest(repr(shapes).encode()),
+        FIRST_WEIGHTS: _digest(
+            *(value.cpu().contiguous().flatten().view(torch.uint8).numpy() for value in weights.values())
+        ),
+        "training rows": _rows_identity(task.learned),
+        "validation rows": "none" if task.held_out is None else _rows_identity(task.held_out),
+    }
+
+
+def stable_repr(value: Any) -> str:
+    """A setting in words that are the same in every process: its repr, unless that is an address in memory."""
+    if isinstance(value, tuple | list):
+        return f"({', '.join(map(stable_repr, value))})"
+    if inspect.isroutine(value) or isinstance(value, type):
+        return f"{value.__module__}.{value.__qualname__}"
+    if type(value).__repr__ is object.__repr__:
+        return f"{type(value).__qualname__}({', '.join(f'{name}={stable_repr(v)}' for name, v in vars(value).items())})"
+    return repr(value)
+
+
+def _kernel_identity(kernel: Kernel) -> str:
+    """Of all it is made of: types, plain attributes such as ν, and hyper-parameters."""
+    plain = (
+        (type(part).__name__, {name: v for name, v in vars(part).items() if isinstance(v, bool | int | float | str)})
+        for part in kernel.modules()
+    )
+    hyper = {name: value.tolist() for name, value in kernel.state_dict().items()}
+    return f"{type(kernel).__name__} {hyper}, {_digest(repr(list(plain)).encode())}"
+
+
+def _rows_identity(some: Rows) -> str:
+    """By their classes, and by inputs from the first to the last."""
+    chosen = some.rows[spread(len(some.rows), ROWS_LOOKED_AT)]
+    (x,) = some.source.batches([Batch(chosen)], torch.device("cpu"))
+    return f"{len(some.rows)} × {tuple(some.source.shape)}, {_digest(some.y.tobytes(), x.contiguous().numpy())}"
+
+
+def _digest(*contents: Any) -> str:
+    """Of bytes, or of arrays in memory."""
+    found = hashlib.sha256()
+    for content in contents:
+        found.update(content)
+    return found.hexdigest()[:16]

@@ -1,0 +1,146 @@
+"""Experts for classes that arrive later: what the base session learnt about telling novel classes apart, and its use.
+
+Four experts score base and novel classes alike: LDA on the features and on random features, both with the covariance of
+the base classes; the kernel density of exemplars and shots; kernel ridge regression on the same points. Two pools of
+them say (1) whether a point belongs to a novel class at all, and (2) which one of them it would be. Which base class it
+would be is said by the experts of the base session, and nothing that arrives later changes that. With τ fitted to the
+left-out examples of the novel classes,
+
+    r(x) = logsumexp over novel classes − logsumexp over base classes of Σ_k w_k log p_k(x), + bias
+    M(x) = [log σ(−r) + M_base(x), log σ(r) + M_novel(x)]
+    M_novel(x) = log-softmax over novel classes of τ Σ_k v_k log p_k(x)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import logsigmoid
+
+from gptree.experts.base import FittedExpert, ScoreCache, Serializable
+from gptree.experts.calibration import best_temperature, fill_own
+from gptree.experts.density import FittedKernelDensity
+from gptree.experts.examples import Examples
+from gptree.experts.lda import FittedLDA
+from gptree.experts.pool import pooled
+from gptree.experts.random_features import FittedRandomFeatures
+from gptree.experts.ridge import FittedKernelRidge, KernelRidge
+
+#: A session may not take long: beyond so many examples in memory, regression is on a balanced part of them.
+RIDGE = KernelRidge(at_most=4_000)
+
+
+@dataclass(frozen=True, eq=False)
+class FittedSingle(FittedExpert):
+    """The expert of a model that knows one class: it is that one."""
+
+    def log_probabilities(self, X: Tensor, raw: Any = None, cache: ScoreCache | None = None) -> Tensor:
+        return X.new_zeros(len(X), 1)
+
+
+@dataclass(frozen=True, eq=False)
+class NovelClassExperts(Serializable):
+    """What the base session learnt: the four experts over the base classes, their settings, and both pools."""
+
+    lda: FittedLDA
+    random_lda: FittedRandomFeatures  # on a FittedLDA
+    density: FittedKernelDensity  # its points are the exemplars
+    ridge_penalty: float
+    ridge_temperature: float
+    root_weights: Tensor  # w (4,)
+    bias: float
+    novel_weights: Tensor  # v (4,)
+
+    def grown(
+        self, base: FittedExpert, kept: Tensor, X: Tensor, y: Tensor, base_left_out: Tensor
+    ) -> tuple[FittedBaseNovelExpert, Tensor]:
+        """The experts over all classes, and their left-out class log-probabilities at the points in memory.
+
+        The classes are the base classes `kept` and then the novel ones; `base` scores the kept classes. The points in
+        memory are the exemplars of the kept classes (as many as `density` has of them) and then X (k, d) with class
+        numbers y (k,): examples of novel classes, or further ones of base classes. `base_left_out` are the
+        log-probabilities of the kept classes at all points in memory.
+
+        Left out: LDA means and counts without the point, and the covariance if it was made of it; the density without
+        the point; kernel ridge regression without one shot of every class.
+        """
+        C = int(max(len(kept) - 1, int(y.max()) if len(y) else 0)) + 1
+        lda = self.lda.only(kept).grown(X, y, C)
+        random_lda = self.random_lda.only(kept).grown(X, y, C)
+        exemplars = self.density.only(kept)
+        density = exemplars.grown(X, y, C)
+        points = torch.cat([exemplars.points.to(X.dtype), X])
+        examples = Examples.of(points, density.labels, C)
+        in_covariance = torch.arange(len(points), device=X.device) < len(exemplars.points)
+        ridge = RIDGE.fit_at(examples, self.ridge_penalty, self.ridge_temperature)
+        random_expert: Any = random_lda.expert
+        everyone = torch.arange(len(points), device=X.device)
+
+        def tempered(scores: Tensor, temperature: float) -> Tensor:
+            return (temperature * fill_own(scores.to(X.dtype), examples, everyone)).log_softmax(1)
+
+        left_out = [
+            tempered(lda.left_out(points, examples.y, in_covariance), lda.temperature),
+            tempered(
+                random_expert.left_out(random_lda.features(points), examples.y, in_covariance),
+                random_expert.temperature,
+            ),
+            tempered(density.scores(points, own=everyone)[0], density.temperature),
+            ridge.left_out,
+        ]
+        fitted_ridge: Any = ridge.expert
+        if fitted_ridge.points.dtype == density.points.dtype and len(fitted_ridge.points) == len(points):
+            fitted_ridge = replace(fitted_ridge, points=density.points)  # one tensor: their products are shared
+        novel_weights = self.novel_weights * self._sharpness(left_out, examples, len(kept))
+        grown = FittedBaseNovelExpert(
+            base, lda, random_lda, density, fitted_ridge, self.root_weights, self.bias, novel_weights
+        )
+        return grown, grown.combined(base_left_out, left_out)
+
+    def _sharpness(self, left_out: list[Tensor], examples: Examples, n_base: int) -> float:
+        """What the weights among novel classes are multiplied by: the temperature that their left-out examples ask for.
+
+        How far apart classes lie is the one thing that base classes cannot teach about those that arrive. One number
+        from the examples of all of them is enough, with the weak prior of `best_temperature` around 1.
+        """
+        calibration_rows = (examples.counts[n_base:] > 1).nonzero()[:, 0]
+        rows = torch.isin(examples.y, n_base + calibration_rows)
+        if len(calibration_rows) < 2:
+            return 1.0
+        scores = pooled(self.novel_weights, [log[rows][:, n_base + calibration_rows] for log in left_out])
+        return best_temperature(scores, torch.searchsorted(n_base + calibration_rows, examples.y[rows]), centre=1.0)[0]
+
+
+@dataclass(frozen=True, eq=False)
+class FittedBaseNovelExpert(FittedExpert):
+    """Experts over base and novel classes; the base classes come first."""
+
+    base: FittedExpert
+    lda: FittedLDA
+    random_lda: FittedRandomFeatures
+    density: FittedKernelDensity
+    ridge: FittedKernelRidge
+    root_weights: Tensor
+    bias: float
+    novel_weights: Tensor
+
+    def log_probabilities(self, X: Tensor, raw: Any = None, cache: ScoreCache | None = None) -> Tensor:
+        cache = {} if cache is None else cache
+        experts = (self.lda, self.random_lda, self.density, self.ridge)
+        logs = [expert.log_probabilities(X, raw, cache) for expert in experts]
+        return self.combined(self.base.log_probabilities(X, raw, cache), logs)
+
+    def combined(self, base: Tensor, logs: list[Tensor]) -> Tensor:
+        """M (T, C) from the base classes' log-probabilities (T, B) and the four experts' over all classes (T, C)."""
+        odds = root_log_odds(torch.stack(logs), self.root_weights, base.shape[1]) + self.bias
+        novel = pooled(self.novel_weights, [log[:, base.shape[1] :] for log in logs])
+        return torch.cat([base + logsigmoid(-odds)[:, None], novel + logsigmoid(odds)[:, None]], 1)
+
+
+def root_log_odds(logs: Tensor, weights: Tensor, n_base: int) -> Tensor:
+    """Σ_k w_k log p_k of (K, T, C), summed up as probabilities: novel classes against base classes, (T,)."""
+    total = torch.einsum("k,ktc->tc", weights, logs)
+    return total[:, n_base:].logsumexp(1) - total[:, :n_base].logsumexp(1)

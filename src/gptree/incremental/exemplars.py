@@ -1,0 +1,95 @@
+"""What is kept of a class: a few of its examples, and how many examples each of them stands for."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from sklearn.cluster import KMeans
+from sklearn.exceptions import ConvergenceWarning
+
+from gptree.inference import spread_order
+from gptree.settings import Settings
+from gptree.tree import node_generator, node_key
+
+
+@dataclass(frozen=True)
+class KMeansExemplars(Settings):
+    """The example nearest to each k-means centre of its class."""
+
+    def choose(self, features: np.ndarray, count: int, random: np.random.Generator) -> np.ndarray:
+        seed = int(random.integers(2**31))
+        with warnings.catch_warnings():  # fewer distinct examples than centres: some centres coincide
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            clusters: Any = KMeans(count, n_init=4, random_state=seed)  # pyright: ignore[reportArgumentType]
+            centres = clusters.fit(features).cluster_centers_
+        return _distances(features, centres).argmin(0)
+
+
+@dataclass(frozen=True)
+class Herding(Settings):
+    """Examples one after the other such that the mean of those taken stays nearest to the mean of the class."""
+
+    def choose(self, features: np.ndarray, count: int, random: np.random.Generator) -> np.ndarray:
+        mean, total = features.mean(0), np.zeros(features.shape[1])
+        taken: list[int] = []
+        for k in range(1, count + 1):
+            gaps = np.square(mean - (total + features) / k).sum(1)
+            gaps[taken] = np.inf
+            taken.append(int(gaps.argmin()))
+            total = total + features[taken[-1]]
+        return np.array(taken)
+
+
+@dataclass(frozen=True)
+class KMeansPlusPlusExemplars(Settings):
+    """The inducing points of sparse posteriors: the example nearest to the mean, then each far from those before."""
+
+    def choose(self, features: np.ndarray, count: int, random: np.random.Generator) -> np.ndarray:
+        return spread_order(features, random, count)[:count]
+
+
+Selection = KMeansExemplars | Herding | KMeansPlusPlusExemplars
+
+
+class Exemplars(NamedTuple):
+    rows: np.ndarray
+    """(m,) of the examples, class after class."""
+    weights: np.ndarray
+    """(m,) how many examples of its class are nearest to each, plus ½."""
+
+
+def select_exemplars(
+    features: np.ndarray,
+    y: np.ndarray,
+    count: int,
+    selection: Selection,
+    hashes: np.ndarray,
+    seed: int,
+    among: np.ndarray | None = None,
+) -> Exemplars:
+    """At most `count` distinct examples of every class; all of a class that has no more.
+
+    The choice in a class depends on its own examples, its label's hash and the seed only. `among` (n,) are booleans:
+    the other examples do not exist for it.
+    """
+    order = np.argsort(y, kind="stable")
+    rows, weights = [], []
+    for c, members in enumerate(np.split(order, np.cumsum(np.bincount(y, minlength=len(hashes)))[:-1])):
+        members = members if among is None else members[among[members]]
+        x = features[members]
+        if len(members) > count:
+            random = node_generator(seed, node_key(hashes[c : c + 1]))
+            chosen = np.unique(selection.choose(x, count, random))
+        else:
+            chosen = np.arange(len(members))
+        nearest = _distances(x, x[chosen]).argmin(1)
+        rows.append(members[chosen])
+        weights.append(np.bincount(nearest, minlength=len(chosen)) + 0.5)
+    return Exemplars(np.concatenate(rows), np.concatenate(weights))
+
+
+def _distances(x: np.ndarray, other: np.ndarray) -> np.ndarray:
+    return np.square(x).sum(1)[:, None] - 2 * x @ other.T + np.square(other).sum(1)

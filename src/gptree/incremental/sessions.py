@@ -1,0 +1,382 @@
+"""A grown model from the base session and the registry of a journal.
+
+    base       the forest of the base session, its experts, and the examples that were kept
+    registry   which classes there are now, and the examples that came later
+
+`grow` is a function of these two: the same registry gives the same model, however they came about. Nodes of the base
+trees keep their posteriors; only those on the path of a base class that was given further examples are fitted again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from gptree.experts import FittedExpert, NovelClassExperts, Serializable
+from gptree.incremental.journal import ClassRegistry
+from gptree.incremental.strategies import Placement, SessionTree, Strategy
+from gptree.inference import Diagnostics, Grams, Inference, LargeNodes, NodePredictor, fit_nodes
+from gptree.model import ForestModel, TrainingData, node_problems
+from gptree.tree import ClassTree, build_tree, surviving, unit_length
+
+
+@dataclass(frozen=True, eq=False)
+class Novelty(Serializable):
+    """How strange the examples of the base session were to its model, each left out."""
+
+    values: Tensor
+    """(n,)."""
+    y: Tensor
+    """(n,) class numbers."""
+    exemplars: Tensor
+    """(m,) which of them are the exemplars."""
+
+
+@dataclass(frozen=True, eq=False)
+class BaseState:
+    """What the base session leaves behind. Rows are those of the features of its model, all of them with a label."""
+
+    keys: tuple[Any, ...]
+    """The labels of its classes, as keys of random choices."""
+    model: ForestModel
+    expert: FittedExpert | None
+    """None for zero prior means."""
+    y: Tensor
+    """(n,) class numbers of the rows."""
+    stands_for: Tensor
+    """(n,) how many examples each row stands for."""
+    exemplars: Tensor
+    """(m,) the rows that represent the classes where novel ones are told from them; class after class."""
+    exemplar_weights: Tensor
+    """(m,) how many examples of their class they stand for there."""
+    left_out: Tensor | None
+    """(n, B) left-out class log-probabilities at the rows."""
+    novel_experts: NovelClassExperts | None
+    """What was learnt about classes that arrive later; None for zero prior means, or before it is needed."""
+    novelty: Novelty | None = None
+    """Of all examples of the base session, also of those that were not kept; None before it is needed."""
+
+    @property
+    def X(self) -> Tensor:
+        return self.model.predictor.grams.X
+
+    @property
+    def n_classes(self) -> int:
+        return len(self.keys)
+
+
+@dataclass(frozen=True, eq=False)
+class GrowthConfig:
+    """How new nodes are placed and fitted."""
+
+    strategy: Strategy
+    inference: Inference
+    large_nodes: LargeNodes | None
+    tree: Any
+    """Builds trees over novel classes; see `build_tree`."""
+    tree_seeds: Sequence[int]
+    """One for each tree of the forest."""
+    seed: int
+    memory_budget: int
+    n_jobs: int | None
+    on_sphere: Callable[[Tensor], Tensor]
+    """Features as experts see them."""
+
+
+@dataclass(frozen=True, eq=False)
+class GrownState:
+    """A model of all classes there are."""
+
+    registry: ClassRegistry
+    model: ForestModel
+    expert: FittedExpert | None
+    rows: Tensor
+    """(n,) rows of the model's features that are examples kept in memory."""
+    y: Tensor
+    """(n,) their class numbers."""
+    left_out: Tensor | None
+    """(n, C) left-out class log-probabilities there."""
+    layers: tuple[GrownState, ...] = ()
+    """Of a forest that grows by sessions: the model after each session."""
+
+
+def grow(
+    base: BaseState, registry: ClassRegistry, rules: GrowthConfig, previous: GrownState | None = None
+) -> GrownState:
+    """The model of this registry; `previous` may save fitting sessions again that it has fitted already."""
+    if previous is not None and _same(previous.registry, registry):
+        return replace(previous, registry=registry)
+    memory = _Memory.of(base, registry)
+    touched = [c.number for c in registry.base if len(c.extra)]
+    frozen = _pruned(base, registry)
+    if touched:
+        frozen = _refitted(base, registry, rules, memory, frozen, touched)
+    if not registry.novel:
+        expert, left_out = _experts(base, registry, rules, memory)
+        return GrownState(registry, frozen.over(memory.features), expert, memory.rows, memory.y, left_out)
+    if not isinstance(rules.strategy, SessionTree):
+        return _extended(base, registry, rules, frozen, memory)
+    layers: list[GrownState] = []
+    for k in range(len(registry.sessions)):
+        part = _up_to(registry, k)
+        known = previous.layers[k] if previous is not None and len(previous.layers) > k else None
+        if known is not None and _same(known.registry, part):
+            layers.append(known)
+        else:
+            layers.append(_extended(base, part, rules, frozen, _Memory.of(base, part)))
+            previous = None  # what was fitted on top of other classes is of no use
+        frozen = _Frozen.of(layers[-1].model)
+    return replace(layers[-1], registry=registry, layers=tuple(layers))
+
+
+# -------------------------------------------------------------------------------------------------------- the examples
+
+
+@dataclass(frozen=True, eq=False)
+class _Memory:
+    """Examples kept of the classes there are: exemplars of the base classes, then everything that came later.
+
+    Classes are numbered as the registry order them: base classes that are still there, then novel ones.
+    """
+
+    features: Tensor
+    """(N, d) features of the base model, and then all later examples."""
+    rows: Tensor
+    """(n,) rows of `features` that are in memory."""
+    y: Tensor
+    """(n,) class numbers."""
+    later: Tensor
+    """(k, d) later examples, the end of `features`."""
+    later_y: Tensor
+    kept: Tensor
+    """(B,) numbers, in the base session, of the base classes that are still there."""
+    place: Tensor
+    """(classes of the base session,) where each stands now, −1 if it is gone."""
+
+    @classmethod
+    def of(cls, base: BaseState, registry: ClassRegistry) -> _Memory:
+        device = base.X.device
+        kept = torch.tensor([c.number for c in registry.base], device=device)
+        parts = [c.extra for c in registry.base] + [c.features for c in registry.novel]
+        later = torch.cat(parts)
+        sizes = torch.tensor([len(part) for part in parts], device=device)
+        later_y = torch.arange(len(parts), device=device).repeat_interleave(sizes)
+        place = torch.as_tensor(registry.base_places(base.n_classes), device=device)
+        exemplars = base.exemplars[place[base.y[base.exemplars]] >= 0]
+        rows = torch.cat([exemplars, len(base.X) + torch.arange(len(later), device=device)])
+        y = torch.cat([place[base.y[exemplars]], later_y])
+        return cls(torch.cat([base.X, later]), rows, y, later, later_y, kept, place)
+
+    @property
+    def n_exemplars(self) -> int:
+        return len(self.rows) - len(self.later)
+
+    @property
+    def X(self) -> Tensor:
+        return self.features[self.rows]
+
+
+def _up_to(registry: ClassRegistry, session: int) -> ClassRegistry:
+    """The registry with the first sessions only."""
+    last = [place for places in registry.sessions[: session + 1] for place in places]
+    return replace(registry, novel=tuple(registry.novel[i] for i in sorted(last)))
+
+
+def _same(a: ClassRegistry, b: ClassRegistry) -> bool:
+    """Whether two registries give the same model, but for what the classes are called."""
+
+    def identity(registry: ClassRegistry) -> list[Any]:
+        return [(c.number, c.origins) for c in registry.base] + [(c.key, c.first, c.origins) for c in registry.novel]
+
+    features_a = [c.extra for c in a.base] + [c.features for c in a.novel]
+    features_b = [c.extra for c in b.base] + [c.features for c in b.novel]
+    return identity(a) == identity(b) and all(map(torch.equal, features_a, features_b))
+
+
+def _means(base: BaseState, registry: ClassRegistry) -> np.ndarray:
+    """Class means (C, d) of the mapped features: of base classes from what their exemplars stand for."""
+    weights = base.exemplar_weights
+    y = base.y[base.exemplars]
+    sums = base.X.new_zeros(base.n_classes, base.X.shape[1])
+    sums.index_add_(0, y, base.X[base.exemplars] * weights[:, None])
+    means = sums / torch.bincount(y, weights, minlength=base.n_classes)[:, None]
+    kept = means[[c.number for c in registry.base]]
+    novel = [c.features[: c.first].mean(0, keepdim=True) for c in registry.novel]
+    return torch.cat([kept, *novel]).double().cpu().numpy()
+
+
+# --------------------------------------------------------------------------------------------------------- the experts
+
+
+def _experts(
+    base: BaseState, registry: ClassRegistry, rules: GrowthConfig, memory: _Memory
+) -> tuple[FittedExpert | None, Tensor | None]:
+    """Experts over all classes, and their left-out log-probabilities (n, C) at the examples in memory."""
+    if base.expert is None:
+        return None, None
+    kept = memory.kept
+    later = rules.on_sphere(memory.later)
+    n_extra = sum(len(c.extra) for c in registry.base)
+    expert = base.expert
+    if n_extra:
+        expert = expert.grown(later[:n_extra], kept[memory.later_y[:n_extra]], base.n_classes)
+    if len(kept) < base.n_classes:
+        expert = expert.only(kept)
+    left_out = _base_left_out(base, memory, memory.rows[: memory.n_exemplars], later)
+    if not registry.novel:
+        return expert, left_out
+    assert base.novel_experts is not None
+    return base.novel_experts.grown(expert, kept, later, memory.later_y, left_out)
+
+
+def _base_left_out(base: BaseState, memory: _Memory, rows: Tensor, later: Tensor) -> Tensor:
+    """Log-probabilities of the base classes still there, at rows of the base and then at later examples (k, d).
+
+    The base session never saw the latter: they are left out of its experts as these are.
+    """
+    assert base.expert is not None
+    assert base.left_out is not None
+    kept = memory.kept
+    expert = base.expert if len(kept) == base.n_classes else base.expert.only(kept)
+    return torch.cat([base.left_out[rows][:, kept].log_softmax(1), expert.log_probabilities(later)])
+
+
+# ----------------------------------------------------------------------------------------------------------- the trees
+
+
+@dataclass(frozen=True, eq=False)
+class _Frozen:
+    """Fitted nodes, and the trees they stand in so far."""
+
+    trees: tuple[ClassTree, ...]
+    node_of: tuple[np.ndarray, ...]
+    model: ForestModel
+
+    @classmethod
+    def of(cls, model: ForestModel) -> _Frozen:
+        return cls(model.trees, tuple(nodes.cpu().numpy() for nodes in model.node_of), model)
+
+    def over(self, features: Tensor) -> ForestModel:
+        """The same nodes as a model over more features."""
+        model, predictor = self.model, self.model.predictor
+        grams = Grams(predictor.grams.kernel, features, model.memory_budget // 4)
+        return replace(
+            model,
+            trees=self.trees,
+            node_of=tuple(torch.as_tensor(nodes, device=features.device) for nodes in self.node_of),
+            predictor=NodePredictor(grams, predictor.posteriors, model.memory_budget),
+        )
+
+
+def _pruned(base: BaseState, registry: ClassRegistry) -> _Frozen:
+    """The base trees without the classes that were removed."""
+    frozen = _Frozen.of(base.model)
+    gone = sorted(set(range(base.n_classes)) - {c.number for c in registry.base})
+    if not gone:
+        return frozen
+    pruned = [surviving(tree, gone) for tree in frozen.trees]
+    return replace(
+        frozen,
+        trees=tuple(tree for tree, _ in pruned),
+        node_of=tuple(nodes[stays] for nodes, (_, stays) in zip(frozen.node_of, pruned, strict=True)),
+    )
+
+
+def _refitted(
+    base: BaseState, registry: ClassRegistry, rules: GrowthConfig, memory: _Memory, frozen: _Frozen, touched: list[int]
+) -> _Frozen:
+    """Base nodes on the paths of classes with further examples, fitted again to all rows that are kept of the base.
+
+    A row stands for several examples, which its likelihood weight says.
+    """
+    n_extra = sum(len(c.extra) for c in registry.base)
+    held = (memory.place[base.y] >= 0).nonzero()[:, 0]
+    rows = torch.cat([held, len(base.X) + torch.arange(n_extra, device=base.X.device)])
+    weights = torch.cat([base.stands_for[held], base.stands_for.new_ones(n_extra)])
+    scores = None
+    if base.expert is not None:
+        scores = _base_left_out(base, memory, held, rules.on_sphere(memory.later[:n_extra]))
+    y = torch.cat([memory.place[base.y[held]], memory.later_y[:n_extra]])
+    keys = [base.keys[c.number] for c in registry.base]
+    data = TrainingData(memory.features[rows], y.cpu().numpy(), keys, scores, weights)
+    numbers = [i for i, c in enumerate(registry.base) if c.number in touched]
+    known = [
+        np.where([np.isin(numbers, tree.members(v)).any() for v in range(tree.n_nodes)], -1, nodes)
+        for tree, nodes in zip(frozen.trees, frozen.node_of, strict=True)
+    ]
+    return _Frozen.of(_fitted(frozen.model, frozen.trees, known, data, rows, memory.features, rules))
+
+
+def _extended(
+    base: BaseState, registry: ClassRegistry, rules: GrowthConfig, frozen: _Frozen, memory: _Memory
+) -> GrownState:
+    """Novel classes placed in every tree, and the nodes that are new to it fitted to the examples in memory."""
+    expert, left_out = _experts(base, registry, rules, memory)
+    means = _means(base, registry)
+    keys = [base.keys[c.number] for c in registry.base] + [c.key for c in registry.novel]
+    sessions = [len(registry.base) + np.array(places) for places in registry.sessions]
+    kept, novel = means[: len(registry.base)], means[len(registry.base) :]
+    similar = (unit_length(novel) @ unit_length(kept).T).argmax(1)
+    placed: list[Placement] = []
+    for tree, seed in zip(frozen.trees, rules.tree_seeds, strict=True):
+
+        def build(classes: np.ndarray, seed: int = seed) -> ClassTree:
+            return build_tree(rules.tree, means[classes], [keys[c] for c in classes], seed)
+
+        placed.append(rules.strategy.place(tree, sessions, build, similar))
+    y = memory.y.cpu().numpy()
+    counts = np.bincount(y)
+    shots = np.mean([len(c.features) for c in registry.novel])
+    weights = torch.as_tensor(np.minimum(1.0, shots / counts)[y]).to(base.X)
+    data = TrainingData(memory.X, y, keys, left_out, weights)
+    known = [
+        np.where(place.base_nodes >= 0, np.append(nodes, -1)[place.base_nodes], -1)
+        for place, nodes in zip(placed, frozen.node_of, strict=True)
+    ]
+    trees = tuple(place.tree for place in placed)
+    keeps = not rules.strategy.rebuilds
+    model = _fitted(frozen.model, trees, known, data, memory.rows, memory.features, rules, keeps)
+    return GrownState(registry, model, expert, memory.rows, memory.y, left_out)
+
+
+def _fitted(
+    source: ForestModel,
+    trees: tuple[ClassTree, ...],
+    known: list[np.ndarray],
+    data: TrainingData,
+    rows: Tensor,
+    features: Tensor,
+    rules: GrowthConfig,
+    keeps: bool = True,
+) -> ForestModel:
+    """The forest over `features` whose nodes are `known` nodes of `source`, or fitted to those rows of the features.
+
+    Without `keeps`, nothing of the source stays but its kernel.
+    """
+    kernel = source.predictor.grams.kernel
+    posteriors = source.predictor.posteriors if keeps else ()
+    n_fitted = sum(len(p.nodes) for p in posteriors)
+    problems, node_of = node_problems(trees, data, rules.large_nodes, rules.seed, known, n_fitted)
+    fits = fit_nodes(problems, kernel, data.X, rules.inference, memory_budget=rules.memory_budget, n_jobs=rules.n_jobs)
+    new = [replace(p, nodes=p.nodes + n_fitted, rows=rows[p.rows]) for p in fits.posteriors]
+    grams = Grams(kernel, features, rules.memory_budget // 4)
+    predictor = NodePredictor(grams, (*posteriors, *new), rules.memory_budget)
+    diagnostics = _together(source.diagnostics if keeps else None, fits.diagnostics, n_fitted)
+    return ForestModel(trees, node_of, predictor, diagnostics, rules.memory_budget)
+
+
+def _together(before: Diagnostics | None, new: Diagnostics, offset: int) -> Diagnostics:
+    """Diagnostics of all nodes; what only one of two kinds of inference reports is dropped."""
+    new = replace(new, nodes=new.nodes + offset)
+    if before is None:
+        return new
+    both: dict[str, Any] = {}
+    for item in fields(Diagnostics):
+        old, fresh = getattr(before, item.name), getattr(new, item.name)
+        both[item.name] = None if old is None or fresh is None else torch.cat([old.cpu(), fresh.cpu()])
+    return Diagnostics(**both)

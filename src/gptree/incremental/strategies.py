@@ -1,0 +1,129 @@
+"""How a model grows: settings, and the strategies that place new classes in its trees."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+
+from gptree.incremental.exemplars import KMeansExemplars, Selection
+from gptree.settings import Settings, require
+from gptree.tree import ClassTree, join, permute, replace_leaf
+
+
+@dataclass(frozen=True)
+class Placement:
+    """A tree over all classes: the base classes first, then the novel ones in the order of their arrival."""
+
+    tree: ClassTree
+    base_nodes: np.ndarray
+    """(nodes,) which node of the base tree each one is, or −1 for a new one."""
+
+
+class Build(Protocol):
+    """Builds a tree over some of the classes, given by their numbers."""
+
+    def __call__(self, classes: np.ndarray) -> ClassTree: ...
+
+
+@dataclass(frozen=True)
+class SharedRoot(Settings):
+    """The paper's: one sub-tree over all novel classes, joined with the base tree under a new root.
+
+    Every session builds the sub-tree anew and fits it and the root; the base tree is never touched.
+    """
+
+    rebuilds = False
+
+    def place(self, base: ClassTree, sessions: list[np.ndarray], build: Build, similar: np.ndarray) -> Placement:
+        novel = np.concatenate(sessions)
+        return _joined(base, np.arange(base.n_nodes), build(novel))
+
+
+@dataclass(frozen=True)
+class SessionTree(Settings):
+    """One sub-tree a session, joined with everything before under a new root; what was fitted earlier is not touched.
+
+    Sessions are fitted one after the other: this places the last one on top of the tree of those before.
+    """
+
+    rebuilds = False
+
+    def place(self, base: ClassTree, sessions: list[np.ndarray], build: Build, similar: np.ndarray) -> Placement:
+        return _joined(base, np.arange(base.n_nodes), build(sessions[-1]))
+
+
+@dataclass(frozen=True)
+class RebuildTree(Settings):
+    """A new tree over all classes in every session, every node fitted anew to the examples in memory.
+
+    The one strategy that gives up what the base session fitted: base posteriors are replaced.
+    """
+
+    rebuilds = True
+
+    def place(self, base: ClassTree, sessions: list[np.ndarray], build: Build, similar: np.ndarray) -> Placement:
+        tree = build(np.arange(base.n_classes + sum(map(len, sessions))))
+        return Placement(tree, np.full(tree.n_nodes, -1))
+
+
+@dataclass(frozen=True)
+class Graft(Settings):
+    """Novel classes beside their most similar base class: the leaf of that class becomes a sub-tree over both.
+
+    Base nodes above the leaf keep their posteriors; their prior means count the novel classes in.
+    """
+
+    rebuilds = False
+
+    def place(self, base: ClassTree, sessions: list[np.ndarray], build: Build, similar: np.ndarray) -> Placement:
+        tree, nodes = base, np.arange(base.n_nodes)
+        arrived = []
+        for host in np.unique(similar):
+            guests = base.n_classes + np.flatnonzero(similar == host)
+            members = np.concatenate([[host], guests])
+            row = np.searchsorted(tree.lo, tree.position[host], side="right")  # as in `replace_leaf`
+            subtree = build(members)
+            tree = replace_leaf(tree, int(host), subtree)
+            nodes = np.insert(nodes, row, np.full(subtree.n_nodes, -1))
+            arrived.append(guests)
+        mapping = np.concatenate([np.arange(base.n_classes), *arrived])
+        return Placement(permute(tree, mapping), nodes)
+
+
+Strategy = SharedRoot | SessionTree | RebuildTree | Graft
+
+
+def _joined(base: ClassTree, base_nodes: np.ndarray, novel: ClassTree) -> Placement:
+    return Placement(join(base, novel), np.concatenate([[-1], base_nodes, np.full(novel.n_nodes, -1)]))
+
+
+@dataclass(frozen=True)
+class Growth(Settings):
+    """Settings of a model whose classes keep arriving.
+
+    exemplars : examples kept of each base class.
+    shots : examples a novel class is expected to come with; the base session rehearses with so many.
+    strategy : SharedRoot(), SessionTree(), RebuildTree() or Graft().
+    selection : which examples represent a class: KMeansExemplars(), Herding() or KMeansPlusPlusExemplars().
+    """
+
+    exemplars: int = 5
+    shots: int = 5
+    strategy: Strategy = field(default_factory=SharedRoot)
+    selection: Selection = field(default_factory=KMeansExemplars)
+
+    def __post_init__(self) -> None:
+        for name in ("exemplars", "shots"):
+            value = getattr(self, name)
+            whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
+            require(bool(whole and value >= 1), f"{name} must be a whole number of at least 1, got {value!r}.")
+        if not isinstance(self.strategy, Strategy):
+            raise TypeError(
+                f"strategy must be SharedRoot(), SessionTree(), RebuildTree() or Graft(), not {self.strategy!r}."
+            )
+        if not isinstance(self.selection, Selection):
+            raise TypeError(
+                f"selection must be KMeansExemplars(), Herding() or KMeansPlusPlusExemplars(), not {self.selection!r}."
+            )

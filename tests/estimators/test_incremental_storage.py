@@ -1,0 +1,207 @@
+"""Models that grow come back from disk with their journal, and go on from there as if they had never left."""
+
+from __future__ import annotations
+
+import copy
+import json
+import warnings
+from functools import cache
+
+import numpy as np
+import pytest
+import torch
+
+from gptree import (
+    Gibbs,
+    GPForestClassifier,
+    GPTreeClassifier,
+    Graft,
+    Growth,
+    Herding,
+    KMeansPlusPlusExemplars,
+    RebuildTree,
+    SessionTree,
+    SharedRoot,
+    load_model,
+)
+from gptree.model.persistence import StorageError
+from small_sizes import small_random_features
+
+RNG = np.random.default_rng(0)
+CENTRES = RNG.normal(size=(15, 8))
+Y = np.repeat(np.arange(15), 12)
+X = CENTRES[Y] + 0.3 * RNG.normal(size=(len(Y), 8))
+PLACE = np.tile(np.arange(12), 15)
+TEST = PLACE >= 9
+OLD = (Y < 5) & (PLACE < 9)
+
+ALWAYS = {"random_state": 0, "device": "cpu"}
+STRATEGIES = [SharedRoot(), SessionTree(), RebuildTree(), Graft()]
+each_kind = pytest.mark.parametrize("kind", ["forest, growth", "forest", "paper, growth", "paper"])
+each_strategy = pytest.mark.parametrize("strategy", STRATEGIES, ids=lambda value: type(value).__name__)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def few_random_features():
+    with small_random_features():
+        yield
+    fitted.cache_clear()
+
+
+@cache
+def fitted(kind: str):
+    parameters = {**ALWAYS, "growth": Growth() if "growth" in kind else None}
+    if "forest" in kind:
+        return GPForestClassifier(n_estimators=2, **parameters).fit(X[OLD], Y[OLD])
+    return GPTreeClassifier.paper("rbf", 8.0, inference=Gibbs(chains=3), **parameters).fit(X[OLD], Y[OLD])
+
+
+def start(kind: str, strategy):
+    return copy.deepcopy(fitted(kind)).set_params(growth=Growth(strategy=strategy))
+
+
+def shots(*classes: int, begin: int = 0, end: int = 4) -> tuple[np.ndarray, np.ndarray]:
+    chosen = np.isin(Y, classes) & (begin <= PLACE) & (end > PLACE)
+    return X[chosen], Y[chosen]
+
+
+def bits(model) -> bytes:
+    return model.predict_log_proba(X[TEST]).tobytes()
+
+
+def journal(model) -> list[tuple]:
+    features = [None if e.features is None else e.features.numpy().tobytes() for e in model.journal_]
+    written = [(e.kind, e.labels, e.counts, e.time, e.note, e.rows) for e in model.journal_]
+    return [(*entry, feature) for entry, feature in zip(written, features, strict=True)]
+
+
+def check_same(loaded, model) -> None:
+    assert bits(loaded) == bits(model)
+    assert np.array_equal(loaded.novelty_score(X[TEST]), model.novelty_score(X[TEST]))
+    assert journal(loaded) == journal(model)
+    assert loaded.classes_.tolist() == model.classes_.tolist()
+    assert loaded.classes_.dtype == model.classes_.dtype
+    assert loaded.growth == model.growth
+    assert loaded.memory_.counts == model.memory_.counts
+    assert [labels.tolist() for labels in loaded.sessions_] == [labels.tolist() for labels in model.sessions_]
+    assert loaded.explain(X[:2]) == model.explain(X[:2])
+
+
+@each_kind
+@each_strategy
+def test_a_grown_model_comes_back_and_goes_on(kind: str, strategy, tmp_path) -> None:
+    model = start(kind, strategy)
+    model.add_classes(*shots(5, 6)).add_examples(*shots(6, 1, begin=4, end=6)).add_classes(*shots(7))
+    model.save(tmp_path / "first")
+    loaded = load_model(tmp_path / "first")
+    assert type(loaded) is type(model)
+    check_same(loaded, model)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        for each in (model, loaded):
+            each.remove_classes([0]).rename_class(6, 60).add_classes(*shots(8))
+    assert bits(loaded) == bits(model)
+    loaded.save(tmp_path / "second")
+    again = load_model(tmp_path / "second")
+    assert [entry[:3] for entry in journal(again)] == [entry[:3] for entry in journal(model)]
+    assert bits(again) == bits(model)
+    for _ in range(3):
+        again.undo()
+    assert bits(again) == bits(load_model(tmp_path / "first"))
+
+
+@pytest.mark.parametrize("kind", ["forest, growth", "paper"])
+@each_strategy
+def test_ten_sessions_are_taken_back_after_reloading(kind: str, strategy, tmp_path) -> None:
+    model = start(kind, strategy)
+    states = [bits(model)]
+    for c in range(5, 15):
+        model.add_classes(*shots(c, end=2 + c % 3))
+        states.append(bits(model))
+    model.save(tmp_path / "ten")
+    loaded = load_model(tmp_path / "ten")
+    check_same(loaded, model)
+    assert len(loaded.journal_) == 11
+    for k in reversed(range(10)):
+        loaded.undo()
+        assert bits(loaded) == states[k]
+        assert loaded.classes_.tolist() == list(range(5 + k))
+    with pytest.raises(ValueError, match="nothing to undo"):
+        loaded.undo()
+
+
+@each_kind
+def test_a_model_that_has_not_grown_yet(kind: str, tmp_path) -> None:
+    model = copy.deepcopy(fitted(kind))
+    model.save(tmp_path)
+    loaded = load_model(tmp_path)
+    assert bits(loaded) == bits(model)
+    assert bits(loaded.add_classes(*shots(5, 6))) == bits(model.add_classes(*shots(5, 6)))
+    loaded.undo().save(tmp_path)
+    assert bits(load_model(tmp_path)) == bits(fitted(kind))
+
+
+@each_kind
+def test_a_base_class_that_was_cut_out(kind: str, tmp_path) -> None:
+    model = copy.deepcopy(fitted(kind))
+    with pytest.warns(UserWarning, match="cut out"):
+        model.remove_classes([2])
+    model.add_examples(*shots(1, begin=4, end=6)).add_classes(*shots(5))
+    model.save(tmp_path)
+    check_same(load_model(tmp_path), model)
+    assert bits(load_model(tmp_path).undo().undo().undo()) == bits(fitted(kind))
+
+
+@pytest.mark.parametrize("dtype", [str, object])
+def test_strings_survive(dtype: type, tmp_path) -> None:
+    names = np.array([f"class {c} ✓" for c in range(15)], dtype=dtype)
+    model = GPTreeClassifier(prior_mean=None, growth=Growth(), **ALWAYS).fit(X[OLD], names[Y[OLD]])
+    features, labels = shots(5, 6)
+    model.add_classes(features, names[labels]).rename_class(str(names[5]), "a much longer name with a \x00 in it")
+    model.save(tmp_path)
+    loaded = load_model(tmp_path)
+    check_same(loaded, model)
+    assert loaded.undo().classes_.tolist() == [*sorted(names[:5].tolist()), *sorted(names[5:7].tolist())]
+
+
+@pytest.mark.parametrize(
+    "growth",
+    [Growth(3, 7, Graft(), Herding()), Growth(np.int64(2), 1, SessionTree(), KMeansPlusPlusExemplars())],
+    ids=["herding", "spread"],
+)
+def test_settings_survive(growth: Growth, tmp_path) -> None:
+    model = GPTreeClassifier(prior_mean=None, growth=growth, **ALWAYS).fit(X[OLD], Y[OLD])
+    model.save(tmp_path)
+    assert load_model(tmp_path).growth == growth
+
+
+def test_single_precision_survives(tmp_path) -> None:
+    model = GPForestClassifier(n_estimators=2, growth=Growth(), dtype="float32", **ALWAYS).fit(X[OLD], Y[OLD])
+    model.add_classes(*shots(5, 6)).add_examples(*shots(0, 5, begin=4, end=6))
+    model.save(tmp_path)
+    loaded = load_model(tmp_path)
+    check_same(loaded, model)
+    assert bits(loaded.add_classes(*shots(7))) == bits(model.add_classes(*shots(7)))
+    assert loaded.model_.predictor.grams.X.dtype == torch.float32
+
+
+def test_memory_is_the_same_after_reloading(tmp_path) -> None:
+    """But for storage that is shared in one and not in the other."""
+    for kind in ("forest, growth", "paper"):
+        model = copy.deepcopy(fitted(kind)).add_classes(*shots(5, 6)).add_classes(*shots(7))
+        model.save(tmp_path / kind)
+        loaded = load_model(tmp_path / kind)
+        assert model.memory_.example_bytes == loaded.memory_.example_bytes
+        assert loaded.memory_.nbytes == pytest.approx(model.memory_.nbytes, rel=0.5)
+
+
+def test_a_journal_that_is_damaged_is_refused(tmp_path) -> None:
+    model = copy.deepcopy(fitted("paper")).add_classes(*shots(5, 6))
+    model.save(tmp_path)
+    path = tmp_path / "model.json"
+    document = json.loads(path.read_text())
+    assert [entry["kind"] for entry in document["journal"]] == ["fit", "add_classes"]
+    document["journal"][1]["labels"] = [0, 6]
+    path.write_text(json.dumps(document))
+    with pytest.raises(StorageError):
+        load_model(tmp_path)

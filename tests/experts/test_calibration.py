@@ -1,0 +1,202 @@
+"""The temperature, the choice of a setting, and the weights of the pool."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from expert_twins import blobs, density_scores, golden_section
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gptree.experts import LDA, Examples, KernelDensity, KernelRidge, Pool, PriorScores
+from gptree.experts.calibration import CalibrationRows, best_temperature, temperature_centre
+from gptree.experts.pool import RIDGE, pool_weights
+from gptree.experts.ridge import _few_classes
+
+
+def noisy_scores(n: int, k: int, seed: int, signal: float) -> tuple[torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    y = torch.randint(k, (n,), generator=generator)
+    scores = torch.randn(n, k, generator=generator, dtype=torch.float64)
+    scores[torch.arange(n), y] += signal
+    return scores, y
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.integers(1, 60), st.integers(2, 9), st.floats(-1, 6), st.floats(-3, 3), st.integers(0, 10**6))
+def test_temperature_against_golden_section(n, k, signal, log_scale, seed):
+    scores, y = noisy_scores(n, k, seed, signal)
+    scores = scores * 10**log_scale
+    centre = temperature_centre(scores, 2.0)
+    tau, nll = best_temperature(scores, y, centre)
+    expected_tau, expected = golden_section(scores, y, centre)
+    assert nll == pytest.approx(expected, abs=1e-7)
+    assert tau == pytest.approx(expected_tau, rel=1e-2)
+
+
+def test_temperature_of_a_known_model():
+    """Labels drawn from softmax(3·score): the estimate has a standard error of about 2 %; five of them are allowed."""
+    generator = torch.Generator().manual_seed(0)
+    scores = torch.randn(4_000, 5, generator=generator, dtype=torch.float64)
+    y = torch.multinomial((3 * scores).softmax(1), 1, generator=generator)[:, 0]
+    assert best_temperature(scores, y, centre=1.0)[0] == pytest.approx(3, rel=0.1)
+
+
+def test_scores_that_separate_everything_get_a_finite_temperature():
+    scores, y = noisy_scores(50, 4, seed=0, signal=100.0)
+    tau, _ = best_temperature(scores, y, temperature_centre(scores, 2.0))
+    assert 0 < tau < 10
+
+
+def test_the_centre_does_not_depend_on_the_unit_of_the_scores():
+    scores, _ = noisy_scores(20, 6, seed=1, signal=2.0)
+    assert temperature_centre(1e4 * scores - 7.0, 2.0) == pytest.approx(1e-4 * temperature_centre(scores, 2.0))
+    assert temperature_centre(torch.full((5, 4), 0.1), 2.0) == 1.0
+
+
+def test_the_setting_with_the_lowest_left_out_loss_is_taken():
+    examples = Examples.of(*blobs([6, 5, 7, 4, 6, 5], 5, noise=1.0))
+    fit = KernelDensity().fit(examples)
+
+    def loss(sharpness):
+        scores = density_scores(examples, sharpness)
+        return golden_section(scores, examples.y, temperature_centre(scores, 2.0))
+
+    losses = {sharpness: loss(sharpness) for sharpness in KernelDensity().sharpnesses}
+    best = min(losses, key=lambda sharpness: losses[sharpness][1])
+    assert fit.expert.sharpness == best
+    assert fit.expert.temperature == pytest.approx(losses[best][0], rel=1e-3)
+
+
+def test_settings_are_chosen_on_the_judges_alone():
+    """The left-out loss is that of all examples by definition; half of them judge."""
+    X, y = blobs([6, 5, 7, 4, 6, 5], 5, noise=1.0)
+    calibration = torch.arange(len(y)) % 2 == 0
+    examples = Examples.of(X, y, calibration=calibration)
+    fit = KernelDensity().fit(examples)
+
+    def loss(sharpness):
+        scores = density_scores(examples, sharpness)[calibration]
+        return golden_section(scores, y[calibration], temperature_centre(scores, 2.0))
+
+    losses = {sharpness: loss(sharpness) for sharpness in KernelDensity().sharpnesses}
+    best = min(losses, key=lambda sharpness: losses[sharpness][1])
+    assert fit.expert.sharpness == best
+    assert fit.expert.temperature == pytest.approx(losses[best][0], rel=1e-3)
+    assert fit.left_out.shape == (len(y), 6)  # of all examples
+
+
+@pytest.mark.parametrize("kind", ["lda", "ridge", "scores", "pool"])
+def test_labels_that_do_not_judge_teach_no_temperature(kind):
+    """Of examples that are known by heart, and judges with one wrong label in three: the latter decide how sure."""
+    X, y = blobs([24] * 5, 5, noise=0.05)
+    centres = torch.stack([X[y == c].mean(0) for c in range(5)])
+    scores = PriorScores(lambda features: features @ centres.T)
+    expert = {"lda": LDA(), "ridge": KernelRidge(choose_on=20), "scores": scores, "pool": Pool()}[kind]
+    calibration = torch.arange(len(y)) % 2 == 0
+    wrong = torch.where(calibration & (torch.arange(len(y)) % 3 == 0), (y + 1) % 5, y)
+    told, not_told = (expert.fit(Examples.of(X, wrong, calibration=each)) for each in (calibration, None))
+    sure = [float(fit.expert.log_probabilities(X).max(1).values.exp().mean()) for fit in (told, not_told)]
+    assert sure[0] < sure[1] - 0.05
+    assert sure[0] == pytest.approx(float((wrong == y)[calibration].double().mean()), abs=0.1)
+
+
+def test_a_part_of_the_judges_is_balanced_wherever_they_stand():
+    """Judges after the others, which classes have in very different numbers."""
+    y = torch.cat([torch.arange(6).repeat_interleave(torch.tensor([5, 60, 5, 60, 5, 60])), torch.arange(6).repeat(10)])
+    calibration = torch.arange(len(y)) >= 195
+    X = torch.nn.functional.normalize(torch.randn(len(y), 4, generator=torch.Generator().manual_seed(0)).double())
+    part = _few_classes(Examples.of(X, y, calibration=calibration), 30)
+    assert part.counts.tolist() == [5] * 6
+    assert all(bool((X[calibration] == x).all(1).any()) for x in part.X)
+
+
+def test_kernel_ridge_chooses_its_penalty_on_a_part():
+    X, y = blobs([12] * 6, 8, noise=1.5)
+    whole, part = KernelRidge(), KernelRidge(choose_on=40)
+    fit = part.fit(Examples.of(X, y))
+    assert fit.expert.penalty in whole.penalties
+    same = KernelRidge((fit.expert.penalty,)).fit(Examples.of(X, y))
+    torch.testing.assert_close(fit.left_out, same.left_out)
+
+
+class TestPoolWeights:
+    @settings(deadline=None, max_examples=25)
+    @given(st.integers(2, 5), st.integers(1, 40), st.integers(2, 6), st.integers(0, 10**6))
+    def test_conditions_of_a_minimum(self, K, r, k, seed):
+        """The gradient vanishes where a weight is positive and does not point inwards where it is zero."""
+        parts = [noisy_scores(r, k, seed, signal) for signal in torch.linspace(-1, 2, K).tolist()]
+        logs, y = torch.stack([scores.log_softmax(1) for scores, _ in parts]), parts[0][1]
+        w = pool_weights(logs, y)
+        assert bool((w >= 0).all())
+        v = w.clone().requires_grad_(True)
+        smooth = 1 / (2 * r)
+        target = (1 - smooth) * torch.nn.functional.one_hot(y, k) + smooth / k
+        pooled = torch.einsum("k,krc->rc", v, logs).log_softmax(1)
+        loss = -(target * pooled).sum(1).mean() + RIDGE * (v - 1 / K).square().sum()
+        (gradient,) = torch.autograd.grad(loss, v)
+        assert bool((gradient[w > 0].abs() < 1e-5).all())  # of one row, all weights may be zero
+        assert bool((gradient[w == 0] > -1e-5).all())
+
+    def test_nothing_to_learn_from(self):
+        assert pool_weights(torch.zeros(4, 0, 3), torch.zeros(0, dtype=torch.long)).tolist() == [0.25] * 4
+
+    def test_an_expert_that_knows_nothing_is_left_out(self):
+        good, y = noisy_scores(500, 5, seed=0, signal=3.0)
+        bad, _ = noisy_scores(500, 5, seed=1, signal=0.0)
+        w = pool_weights(torch.stack([good.log_softmax(1), bad.log_softmax(1)]), y)
+        assert w[0] > 0.5
+        assert w[1] < 0.1
+
+
+class TestPool:
+    def test_is_the_weighted_product(self):
+        examples = Examples.of(*blobs([5, 1, 4, 6], 6))
+        pool = Pool()
+        fit = pool.fit(examples)
+        X, _ = blobs([3, 3], 6, seed=5)
+        logs = [expert.log_probabilities(X) for expert in fit.expert.experts]
+        expected = sum(w * log for w, log in zip(fit.expert.weights, logs, strict=True)).log_softmax(1)
+        torch.testing.assert_close(fit.expert.log_probabilities(X), expected)
+        parts = [expert.fit(examples).left_out for expert in pool.experts]
+        expected = sum(w * part for w, part in zip(fit.expert.weights, parts, strict=True)).log_softmax(1)
+        torch.testing.assert_close(fit.left_out, expected)
+
+    def test_is_no_worse_than_its_best_expert_on_its_calibration_rows(self):
+        examples = Examples.of(*blobs([8] * 6, 6, noise=1.2))
+
+        def loss(fit):
+            return float(torch.nn.functional.nll_loss(fit.left_out, examples.y))
+
+        # 1e-2·|w − 1/K|² is at most 1e-2 · 2/3 at a weight of one
+        assert loss(Pool().fit(examples)) < min(loss(expert.fit(examples)) for expert in Pool().experts) + 0.01
+
+    def test_needs_an_expert(self):
+        with pytest.raises(ValueError, match="at least one expert"):
+            Pool(())
+
+
+def test_calibration_rows_have_no_room_for_one_shot_classes():
+    examples = Examples.of(*blobs([3, 1, 2, 1, 4], 5))
+    calibration = CalibrationRows.of(examples)
+    assert calibration.classes.tolist() == [0, 2, 4]
+    assert torch.equal(calibration.classes[calibration.labels], examples.y[calibration.rows])
+    assert sorted(calibration.rows.tolist()) == examples.usable.nonzero()[:, 0].tolist()
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: LDA(()),
+        lambda: LDA((0.0,)),
+        lambda: LDA((1.1,)),
+        lambda: LDA(count_weight=-1),
+        lambda: KernelRidge((0.0,)),
+        lambda: KernelRidge(choose_on=3),
+        lambda: KernelDensity(()),
+        lambda: KernelDensity((-1.0,)),
+    ],
+)
+def test_settings_check_themselves(make):
+    with pytest.raises(ValueError, match=r"must (lie|not|be)"):
+        make()
