@@ -8,10 +8,10 @@ import pytest
 from sklearn.base import BaseEstimator, clone
 
 from gptree.inference import CoordinateAscent, Gibbs, LearnKernel
-from gptree.settings import require, require_whole
+from gptree.settings import Settings, SettingsParameters, require, require_whole
 
 
-class Holder(BaseEstimator):
+class Holder(SettingsParameters, BaseEstimator):
     def __init__(self, inference=None):
         self.inference = inference
 
@@ -27,17 +27,34 @@ def test_parameters_are_found_and_set_through_an_estimator() -> None:
     held = Gibbs(chains=3, steps=5)
     estimator = Holder(held)
     assert estimator.get_params()["inference__steps"] == 5
-    changed = clone(estimator).set_params(inference__chains=8)
-    assert changed.inference == Gibbs(chains=8, steps=5)
-    assert held == Gibbs(chains=3, steps=5)  # a clone was changed, not the value that the user holds
+    before = hash(held)
+    other = Holder(held).set_params(inference__chains=8)
+    assert other.inference == clone(estimator).set_params(inference__chains=8).inference == Gibbs(chains=8, steps=5)
+    assert held == estimator.inference == Gibbs(chains=3, steps=5)  # a value that two estimators share stays as it was
+    assert hash(held) == before
+    assert other.set_params(inference=Gibbs(), inference__steps=2).inference == Gibbs(steps=2)
+    other.set_params(inference=CoordinateAscent(learn=LearnKernel()), inference__learn__steps=7)
+    assert other.get_params()["inference__learn__steps"] == 7
+    with pytest.raises(ValueError, match="Invalid parameter 'inferences'"):
+        other.set_params(inferences__steps=2)
+    with pytest.raises(ValueError, match="at least one chain"):
+        other.set_params(inference=Gibbs(), inference__chains=0)
+    assert other.inference.learn.steps == 7  # nothing is set where one value is wrong
+
+
+def test_a_name_is_taken_once() -> None:
+    with pytest.raises(TypeError, match="has a Gibbs: choose another name"):
+        type("Gibbs", (Settings,), {"__module__": "elsewhere"})
+    assert Settings.kind("Gibbs") is Gibbs
+    assert Settings.kind("Sampler of mine") is None
 
 
 def test_bad_settings_are_refused() -> None:
     with pytest.raises(ValueError, match=r"Gibbs has no setting 'chain'; it has \['chains', 'keep', 'steps'\]"):
-        Gibbs().set_params(chain=2)
+        Gibbs().with_params(chain=2)
     held = Gibbs(chains=2)
     with pytest.raises(ValueError, match="at least one chain"):
-        held.set_params(steps=3, chains=0)
+        held.with_params(steps=3, chains=0)
     assert held == Gibbs(chains=2)
     for value, error in ((2.0, TypeError), (True, TypeError), (0, ValueError)):
         with pytest.raises(error, match="number"):

@@ -24,7 +24,7 @@ from gptree.deep import (
     read_log,
 )
 from gptree.deep.loop import checkpoints
-from gptree.model.persistence import StorageError, read_folder
+from gptree.storage import StorageError, read_folder
 
 X, Y = digits()
 # 200 rows less 20 for validation are 5 steps an epoch. Batches asked for: 3 by checks, 6 by each of the 2 epochs before

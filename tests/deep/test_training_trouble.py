@@ -28,7 +28,7 @@ from gptree.deep import (
 from gptree.deep.heads.gp_tree import LARGEST_JITTER
 from gptree.deep.loop.task import Task
 from gptree.maths.kernels import make_kernel
-from gptree.model.persistence import read_folder
+from gptree.storage import read_folder
 
 X, Y = digits()
 

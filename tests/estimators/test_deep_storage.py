@@ -27,7 +27,7 @@ from gptree.deep import (
     VariationalTree,
 )
 from gptree.estimators import deep_storage
-from gptree.model.persistence import StorageError
+from gptree.storage import StorageError
 from gptree.tree import BalancedTwoMeans
 from small_sizes import small_random_features
 

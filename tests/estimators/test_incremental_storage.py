@@ -24,7 +24,7 @@ from gptree import (
     SharedRoot,
     load_model,
 )
-from gptree.model.persistence import StorageError
+from gptree.storage import StorageError
 from small_sizes import small_random_features
 
 RNG = np.random.default_rng(0)

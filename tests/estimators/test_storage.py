@@ -19,8 +19,8 @@ from gptree import (
     load_model,
 )
 from gptree.experts import LDA, Pool, RandomFeatures, Ridge
-from gptree.model import persistence
-from gptree.model.persistence import StorageError
+from gptree.storage import StorageError
+from gptree.storage import folder as persistence
 from gptree.tree import BalancedTwoMeans
 
 X, Y = load_digits(return_X_y=True)

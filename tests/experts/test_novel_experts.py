@@ -29,8 +29,8 @@ from gptree.experts import (
     RandomFeatures,
     Ridge,
     exemplar_density,
-    restore,
 )
+from gptree.storage import restore
 
 EXACT = {"rtol": 0, "atol": 1e-9}
 COUNTS = [6, 3, 8, 5]

@@ -23,8 +23,8 @@ from gptree.experts import (
     RandomFeatures,
     Ridge,
     SklearnExpert,
-    restore,
 )
+from gptree.storage import restore
 
 X, Y = blobs([5, 4, 6, 1], 7)
 NEW, _ = blobs([3, 3, 3], 7, seed=4)

@@ -29,17 +29,16 @@ from gpytorch.priors import GammaPrior
 from gptree.inference import CoordinateAscent, Gibbs, InducingPoints, LearnKernel
 from gptree.maths import as_kernel, gram
 from gptree.model import ForestModel
-from gptree.model.persistence import (
+from gptree.model.stored import model_from_parts, model_to_parts
+from gptree.storage import (
     DOCUMENT,
-    VERSION,
     StorageError,
     kernel_from_parts,
     kernel_to_parts,
-    model_from_parts,
-    model_to_parts,
     read_folder,
     write_folder,
 )
+from gptree.storage.folder import VERSION
 from gptree.tree import ClassTree
 
 CPU = torch.device("cpu")

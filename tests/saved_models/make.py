@@ -46,14 +46,14 @@ from gptree import (
     Growth,
     Herding,
     InducingPoints,
-    KMeansSamples,
+    KMeansExemplars,
+    KMeansPlusPlusExemplars,
     LearnKernel,
     RebuildTree,
-    Representatives,
     SessionTree,
     SharedRoot,
     SparseVariational,
-    SpreadSamples,
+    SubsetOfData,
     load_model,
 )
 from gptree.deep import (
@@ -66,8 +66,8 @@ from gptree.deep import (
     RandomCrop,
     RandomFlip,
     RandomResizedCrop,
-    SparseHead,
     Training,
+    VariationalTree,
     convnet,
     mlp,
 )
@@ -86,7 +86,7 @@ PICTURES = (PATTERNS[NUMBERS] + 40 * RANDOM.uniform(-1, 1, size=(len(NUMBERS), 8
 QUERIES = np.flatnonzero((PLACE == ROWS - 1) & (NUMBERS % 2 == 0))
 ADDED = np.flatnonzero((NUMBERS == CLASSES - 1) & (PLACE < 3))
 ALWAYS = {"random_state": 0, "device": "cpu"}
-FEW = Growth(representatives=2, shots=3)
+FEW = Growth(exemplars=2, shots=3)
 
 
 # ---------------------------------------------------------------------------------------------------------- making
@@ -115,7 +115,7 @@ def tree(y: np.ndarray = NAMES, **parameters: Any) -> GPTreeClassifier:
 
 def forest(y: np.ndarray = NAMES, **parameters: Any) -> GPForestClassifier:
     """A fitted forest of two trees."""
-    return GPForestClassifier(**{**ALWAYS, "n_trees": 2, **parameters}).fit(*base(y))
+    return GPForestClassifier(**{**ALWAYS, "n_estimators": 2, **parameters}).fit(*base(y))
 
 
 def paper(kernel: str = "linear", y: np.ndarray = NAMES, **parameters: Any) -> GPTreeClassifier:
@@ -166,7 +166,7 @@ def own_backbone() -> nn.Module:
 def deep(backbone: nn.Module | None = None, how: dict[str, Any] | None = None, **parameters: Any) -> Any:
     """A fitted deep classifier: on the blobs, or on the pictures if its backbone is a convolutional network."""
     training = {"epochs": 3, "cross_entropy_epochs": 1, "batch_size": 16, "learning_rate": 0.05, "validation": 2}
-    settings = {"training": Training(**(training | (how or {}))), "sparse": SparseHead(inducing=2), **ALWAYS}
+    settings = {"training": Training(**(training | (how or {}))), "sparse": VariationalTree(inducing=2), **ALWAYS}
     model = DeepGPTreeClassifier(vectors() if backbone is None else backbone, **{**settings, **parameters})
     chosen = (NUMBERS < BASE) & (PLACE < ROWS - 1)
     inputs = BLOBS if backbone is None or isinstance(backbone, nn.Sequential) else PICTURES
@@ -194,7 +194,7 @@ SHALLOW: dict[str, Callable[[], Any]] = {
     "forest": lambda: GPForestClassifier(random_state=0).fit(*base()),
     "tree_float32": lambda: tree(dtype="float32"),
     "forest_quadrature": lambda: forest(predict_at="quadrature", memory_budget=2**24, n_jobs=1),
-    "forest_random_state": lambda: forest(random_state=np.random.RandomState(0), n_trees=np.int64(3)),
+    "forest_random_state": lambda: forest(random_state=np.random.RandomState(0), n_estimators=np.int64(3)),
     # labels
     "labels_int": lambda: tree(NUMBERS),
     "labels_int32": lambda: tree(NUMBERS.astype(np.int32) - 3),
@@ -203,7 +203,7 @@ SHALLOW: dict[str, Callable[[], Any]] = {
     "labels_object": lambda: tree(NAMES.astype(object)),
     "one_class": lambda: GPTreeClassifier(**ALWAYS).fit(*rows(0)),
     "one_class_forest": lambda: GPForestClassifier(prior_mean=None, **ALWAYS).fit(*rows(0, y=NUMBERS)),
-    "one_shot": lambda: GPForestClassifier(n_trees=2, **ALWAYS).fit(*base(end=1)),
+    "one_shot": lambda: GPForestClassifier(n_estimators=2, **ALWAYS).fit(*base(end=1)),
     "feature_names": with_names,
     # inference
     "paper": paper,
@@ -223,7 +223,7 @@ SHALLOW: dict[str, Callable[[], Any]] = {
         "rbf", inference=SparseVariational(inducing=2, learn=LearnKernel(steps=3, per_node=True))
     ),
     "inducing_points": lambda: forest(node_limit=InducingPoints(10)),
-    "representatives": lambda: forest(node_limit=Representatives(10)),
+    "exemplars": lambda: forest(node_limit=SubsetOfData(10)),
     "no_limit": lambda: tree(node_limit=None),
     # prior means
     "zero_mean": lambda: forest(prior_mean=None),
@@ -238,7 +238,7 @@ SHALLOW: dict[str, Callable[[], Any]] = {
     "pool_of_all": lambda: forest(
         prior_mean=Pool((LDA(), Ridge(), KernelRidge(), KernelDensity(), RandomFeatures(LDA(), 20)))
     ),
-    "class_prior_empirical": lambda: GPForestClassifier(n_trees=2, class_prior="empirical", **ALWAYS).fit(
+    "class_prior_empirical": lambda: GPForestClassifier(n_estimators=2, class_prior="empirical", **ALWAYS).fit(
         *(part[:-4] for part in base())
     ),
     "class_prior_array": lambda: tree(class_prior=np.arange(1, BASE + 1) / 21, prior_mean=None),
@@ -273,14 +273,14 @@ SHALLOW: dict[str, Callable[[], Any]] = {
     "kernel_cosine": lambda: tree(kernel=set_scale(CosineKernel(), 0.01) + set_scale(MaternKernel(nu=0.5))),
     "kernel_own": lambda: tree(kernel=own_kernel()),
     # rows that whatever made the features was not trained on
-    "held_out": lambda: GPForestClassifier(n_trees=2, **ALWAYS).fit(*base(), held_out()),
+    "held_out": lambda: GPForestClassifier(n_estimators=2, **ALWAYS).fit(*base(), held_out()),
     "held_out_growth": lambda: two_sessions(
-        GPForestClassifier(n_trees=2, growth=FEW, **ALWAYS).fit(*base(), held_out())
+        GPForestClassifier(n_estimators=2, growth=FEW, **ALWAYS).fit(*base(), held_out())
     ),
 }
 
 GROWN: dict[str, Callable[[], Any]] = {
-    "growth": lambda: GPForestClassifier(n_trees=2, growth=Growth(), **ALWAYS).fit(*base(end=7)),
+    "growth": lambda: GPForestClassifier(n_estimators=2, growth=Growth(), **ALWAYS).fit(*base(end=7)),
     "growth_tree": lambda: two_sessions(tree(NUMBERS, growth=FEW), NUMBERS),
     "growth_float32": lambda: two_sessions(forest(growth=FEW, dtype="float32")),
     "growth_object_labels": lambda: two_sessions(tree(NAMES.astype(object), growth=FEW)),
@@ -309,9 +309,9 @@ GROWN: dict[str, Callable[[], Any]] = {
     **{
         f"growth_{key}": lambda selection=selection: two_sessions(tree(growth=Growth(3, 3, SharedRoot(), selection)))
         for key, selection in {
-            "k_means": KMeansSamples(),
+            "k_means": KMeansExemplars(),
             "herding": Herding(),
-            "k_means_plus_plus": SpreadSamples(),
+            "k_means_plus_plus": KMeansPlusPlusExemplars(),
         }.items()
     },
     "growth_add_examples": lambda: forest(growth=FEW).add_examples(*rows(0, 3, begin=6, end=8)),
@@ -323,7 +323,7 @@ GROWN: dict[str, Callable[[], Any]] = {
     "later_growth": lambda: two_sessions(forest()),
     "later_growth_history": lambda: history(tree(inference=CoordinateAscent(sweeps=5))),
     "later_growth_paper": lambda: two_sessions(paper()),
-    "later_growth_one_class": lambda: two_sessions(GPForestClassifier(n_trees=2, **ALWAYS).fit(*rows(0))),
+    "later_growth_one_class": lambda: two_sessions(GPForestClassifier(n_estimators=2, **ALWAYS).fit(*rows(0))),
     "later_growth_zero_mean": lambda: two_sessions(forest(NUMBERS, prior_mean=None), NUMBERS),
     "later_growth_undone": lambda: tree().add_classes(*rows(6)).undo(),
 }
@@ -342,21 +342,25 @@ DEEP: dict[str, Callable[[], Any]] = {
     "deep_head_alone": lambda: deep(how={"objective_weight": 0.0, "schedule": Milestones((1, 2), 0.5)}),
     "deep_cosine_margin": lambda: deep(how={"objective": CosineMargin(scale=8.0), "schedule": Cosine(1.0)}),
     "deep_softmax": lambda: deep(how={"cross_entropy_epochs": 3, "objective": CrossEntropy(label_smoothing=0.1)}),
-    "deep_fixed_kernel": lambda: deep(sparse=SparseHead(2, learn_kernel="no", learn_points=False, node_weights="size")),
-    "deep_per_node_kernel": lambda: deep(sparse=SparseHead(3, 8, learn_kernel="per-node", node_weights="equal")),
+    "deep_fixed_kernel": lambda: deep(
+        variational=VariationalTree(2, learn_kernel="no", learn_points=False, node_weights="size")
+    ),
+    "deep_per_node_kernel": lambda: deep(
+        variational=VariationalTree(3, 8, learn_kernel="per-node", node_weights="equal")
+    ),
     "deep_kernel": lambda: deep(kernel=set_scale(MaternKernel(nu=1.5)), tree=BalancedTwoMeans(3)),
     "deep_kernel_by_name": lambda: deep(kernel="matern52", tree="chain"),
     "deep_own_kernel": lambda: deep(kernel=own_kernel()),
     "deep_own_backbone": lambda: deep(own_backbone()),
-    "deep_single_head_float32": lambda: deep(sparse=SparseHead(2, dtype="float32")),
-    "deep_forest": lambda: deep(head=GPForestClassifier(n_trees=2)),
-    "deep_forest_held_out": lambda: deep(head=GPForestClassifier(n_trees=2), head_rows="held back"),
-    "deep_forest_all": lambda: deep(head=GPForestClassifier(n_trees=2), head_rows="all"),
-    "deep_paper_tree": lambda: deep(head=GPTreeClassifier.paper(inference=Gibbs(chains=3))),
-    "deep_growth": lambda: two_sessions(deep(head=GPForestClassifier(n_trees=2, growth=FEW))),
-    "deep_growth_all": lambda: deep(head=GPForestClassifier(n_trees=2, growth=FEW), head_rows="all").add_classes(
-        *rows(6, 7)
-    ),
+    "deep_single_head_float32": lambda: deep(variational=VariationalTree(2, dtype="float32")),
+    "deep_forest": lambda: deep(classifier=GPForestClassifier(n_estimators=2)),
+    "deep_forest_held_out": lambda: deep(classifier=GPForestClassifier(n_estimators=2), classifier_rows="held_out"),
+    "deep_forest_all": lambda: deep(classifier=GPForestClassifier(n_estimators=2), classifier_rows="all"),
+    "deep_paper_tree": lambda: deep(classifier=GPTreeClassifier.paper(inference=Gibbs(chains=3))),
+    "deep_growth": lambda: two_sessions(deep(classifier=GPForestClassifier(n_estimators=2, growth=FEW))),
+    "deep_growth_all": lambda: deep(
+        classifier=GPForestClassifier(n_estimators=2, growth=FEW), classifier_rows="all"
+    ).add_classes(*rows(6, 7)),
 }
 
 OF_PICTURES: dict[str, Callable[[], Any]] = {
@@ -366,7 +370,7 @@ OF_PICTURES: dict[str, Callable[[], Any]] = {
     ),
     "deep_rotations_float32": lambda: deep_pictures(how={"objective": CosineMargin(rotations=True, mixup=0.5)}),
     "deep_pictures_growth_float32": lambda: deep_pictures(
-        head=GPForestClassifier(n_trees=2, growth=FEW), head_rows="all"
+        classifier=GPForestClassifier(n_estimators=2, growth=FEW), classifier_rows="all"
     ),
 }
 

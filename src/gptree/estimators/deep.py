@@ -44,8 +44,8 @@ from gptree.estimators.deep_inputs import Inputs, as_source, class_numbers, dtyp
 from gptree.estimators.deep_storage import load_deep, save_deep
 from gptree.estimators.forest import GPForestClassifier, GPTreeClassifier
 from gptree.inference import PredictAt
-from gptree.model.persistence import DOCUMENT
 from gptree.settings import require
+from gptree.storage import DOCUMENT
 from gptree.tree import ClassTree
 
 Experiment = Literal["cifar", "cub", "mini-imagenet"]

@@ -26,18 +26,23 @@ from gptree.deep import (
     WeightedEnsemble,
     build_backbone,
 )
-from gptree.estimators.codec import below, decode, encode, labels_from_json, labels_to_json
 from gptree.estimators.deep_inputs import Inputs
 from gptree.estimators.forest import GPForestClassifier, GPTreeClassifier, load_model
-from gptree.model.persistence import (
+from gptree.settings import require
+from gptree.storage import (
     DOCUMENT,
     StorageError,
+    below,
+    decode,
+    encode,
     kernel_from_parts,
     kernel_to_parts,
+    labels_from_json,
+    labels_to_json,
+    present,
     read_folder,
     write_folder,
 )
-from gptree.settings import require
 from gptree.tree import ClassTree
 
 #: In the place of an estimator's name while the first save into a folder is under way.
@@ -91,7 +96,9 @@ def load_deep(
         estimator.inputs_ = _inputs_from_json(document["inputs"])
         estimator.ensemble_ = estimator.classifier_ = None
         if document["classifier"] is None:
-            estimator.ensemble_ = _vote_from_parts(document["vote"], below("vote", tensors), estimator, kernel)
+            estimator.ensemble_ = _ensemble_from_parts(
+                document["ensemble"], below("ensemble", tensors), estimator, kernel
+            )
         else:
             where = Path(folder) / document["classifier"]
             estimator.classifier_ = load_model(where, kernel=None if own_kernel else kernel, device=device)
@@ -123,7 +130,7 @@ def _estimator_to_parts(estimator: Any) -> tuple[dict[str, Any], dict[str, Tenso
         tensors |= own
     ensemble = estimator.ensemble_
     if ensemble is not None:
-        tensors |= _named("vote", ensemble.state_dict())
+        tensors |= present("ensemble", **ensemble.state_dict())
     tensors["rows"] = torch.as_tensor(estimator.rows_)
     document = {
         "gptree": gptree.__version__,
@@ -136,14 +143,10 @@ def _estimator_to_parts(estimator: Any) -> tuple[dict[str, Any], dict[str, Tenso
         "log": estimator.log_,
         "best_epoch": estimator.best_epoch_,
         "inputs": vars(estimator.inputs_),
-        "vote": None if ensemble is None else [_layer_to_json(layer) for layer in ensemble.layers],
+        "ensemble": None if ensemble is None else [_layer_to_json(layer) for layer in ensemble.layers],
         "classifier": None,
     }
     return document, tensors
-
-
-def _named(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    return {f"{prefix}.{name}": value for name, value in tensors.items()}
 
 
 # ------------------------------------------------------------------------------------------------------- networks
@@ -151,13 +154,13 @@ def _named(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 def _networks_to_parts(network: nn.Module, before: nn.Module) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """The trained network; and the one before training, where its recipe does not make the same weights again."""
-    tensors, recipe = _named("network", network.state_dict()), None
+    tensors, recipe = present("network", **network.state_dict()), None
     if isinstance(network, Backbone) and type(network).__module__ == Backbone.__module__:
         made = build_backbone(network.recipe)
         if repr(made) == repr(network):  # nobody has changed it since
             recipe = network.recipe
             if repr(before) == repr(network) and not _equal(before.state_dict(), made.state_dict()):
-                tensors |= _named("backbone", before.state_dict())
+                tensors |= present("backbone", **before.state_dict())
     return {"recipe": recipe, "class": f"{type(network).__module__}.{type(network).__qualname__}"}, tensors
 
 
@@ -229,7 +232,7 @@ def _layer_to_json(layer: Any) -> dict[str, Any]:
     return {"tree": None, "settings": _encode("training", layer.objective)}
 
 
-def _vote_from_parts(
+def _ensemble_from_parts(
     documents: list[Mapping[str, Any]], tensors: dict[str, Tensor], estimator: Any, given: Kernel | None
 ) -> WeightedEnsemble:
     parts = ((document, below(f"layers.{k}", tensors)) for k, document in enumerate(documents))

@@ -10,6 +10,7 @@ import numpy as np
 from sklearn.base import BaseEstimator, TransformerMixin, clone
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from gptree.storage import JsonValue
 from gptree.tree import unit_length
 
 #: Large matrices are worked on in pieces of about so many numbers, so that nothing but the result is of their size.
@@ -26,7 +27,7 @@ def all_finite(X: np.ndarray) -> bool:
     return all(bool(np.isfinite(X[some]).all()) for some in row_chunks(X))
 
 
-class _FloatTransformer(TransformerMixin, BaseEstimator, ABC):
+class _FloatTransformer(JsonValue, TransformerMixin, BaseEstimator, ABC):
     """Keeps float32 as float32 and turns everything else into float64."""
 
     def _validated(self, X: Any, reset: bool) -> np.ndarray:

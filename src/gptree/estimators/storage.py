@@ -12,21 +12,26 @@ from gpytorch.kernels import Kernel
 from torch import Tensor
 
 import gptree
-from gptree.estimators.codec import KERNEL, below, decode, encode, labels_from_json, labels_to_json
 from gptree.estimators.feature_map import FEATURE_MAPS, SphereMap, UnitLength
-from gptree.experts import restore
 from gptree.incremental import (
     BaseState,
     Entry,
     GrownState,
 )
-from gptree.model.persistence import (
+from gptree.model.stored import model_from_parts, model_to_parts
+from gptree.storage import (
+    KERNEL,
     StorageError,
+    below,
+    decode,
+    encode,
     kernel_from_parts,
     kernel_to_parts,
-    model_from_parts,
-    model_to_parts,
+    labels_from_json,
+    labels_to_json,
+    present,
     read_folder,
+    restore,
     write_folder,
 )
 
@@ -61,13 +66,13 @@ def save_estimator(estimator: Any, folder: str | Path) -> None:
         for e in estimator.journal_
     ]
     for i, entry in enumerate(estimator.journal_):
-        tensors |= _present(f"journal.{i}", features=entry.features)
+        tensors |= present(f"journal.{i}", features=entry.features)
     document["base"] = None if estimator.base_ is None else _base_to_parts(estimator.base_, tensors)
     if estimator.base_ is None:
-        tensors |= _present("fit", left_out=estimator.left_out_)
+        tensors |= present("fit", left_out=estimator.left_out_)
     if estimator.grown_ is not None:
         grown = estimator.grown_
-        tensors |= _present("grown", rows=grown.rows, y=grown.y, left_out=grown.left_out)
+        tensors |= present("grown", rows=grown.rows, y=grown.y, left_out=grown.left_out)
     if estimator.class_log_prior_ is not None:
         tensors["class_log_prior"] = torch.as_tensor(estimator.class_log_prior_)
     write_folder(folder, document, tensors)
@@ -122,16 +127,12 @@ def load_estimator(folder: str | Path, classes: Mapping[str, type], kernel: Kern
 # ----------------------------------------------------------------------------------------------------- parameters
 
 
-def _present(prefix: str, **tensors: Tensor | None) -> dict[str, Tensor]:
-    return {f"{prefix}.{name}": value for name, value in tensors.items() if value is not None}
-
-
 def _record_to_parts(record: Any, prefix: str, tensors: dict[str, Tensor]) -> dict[str, Any] | None:
     """The settings of a fitted expert, whose tensors are added to `tensors`."""
     if record is None:
         return None
     own, settings = record.state()
-    tensors |= _present(prefix, **own)
+    tensors |= present(prefix, **own)
     return settings
 
 
@@ -151,12 +152,12 @@ def _entry_from_parts(entry: Mapping[str, Any], features: Tensor | None) -> Entr
 
 def _base_to_parts(base: BaseState, tensors: dict[str, Tensor]) -> dict[str, Any]:
     document, model = model_to_parts(base.model)
-    tensors |= _present("base.model", **model)
-    tensors |= _present("base", **{name: getattr(base, name) for name in _BASE_TENSORS})
+    tensors |= present("base.model", **model)
+    tensors |= present("base", **{name: getattr(base, name) for name in _BASE_TENSORS})
     return {
         "model": document,
         "expert": _record_to_parts(base.expert, "base.expert", tensors),
-        "novel classes": _record_to_parts(base.novel_experts, "base.novel classes", tensors),
+        "novel_experts": _record_to_parts(base.novel_experts, "base.novel_experts", tensors),
         "novelty": _record_to_parts(base.novelty, "base.novelty", tensors),
     }
 
@@ -172,7 +173,7 @@ def _base_from_parts(
         keys=keys,
         model=model_from_parts(document["model"], below("base.model", tensors), place, kernel),
         expert=_record_from_parts(document["expert"], tensors, "base.expert"),
-        novel_experts=_record_from_parts(document["novel classes"], tensors, "base.novel classes"),
+        novel_experts=_record_from_parts(document["novel_experts"], tensors, "base.novel_experts"),
         novelty=_record_from_parts(document["novelty"], tensors, "base.novelty"),
         **{name: tensors.get(f"base.{name}") for name in _BASE_TENSORS},  # pyright: ignore[reportArgumentType]
     )

@@ -1,7 +1,7 @@
 """Closed-form class scorers with left-out predictions at their own training points, and their pool."""
 
 from gptree.experts.adapters import PriorScores, SklearnExpert
-from gptree.experts.base import Expert, Fit, FittedExpert, Serializable, State, restore
+from gptree.experts.base import Expert, Fit, FittedExpert
 from gptree.experts.calibration import best_temperature, temperature_centre
 from gptree.experts.density import ExemplarDensity, FittedKernelDensity, KernelDensity, exemplar_density
 from gptree.experts.examples import ALONE, Examples, shot_folds
@@ -34,14 +34,11 @@ __all__ = [
     "PriorScores",
     "RandomFeatures",
     "Ridge",
-    "Serializable",
     "SklearnExpert",
-    "State",
     "best_temperature",
     "exemplar_density",
     "lda_scores",
     "pooled",
-    "restore",
     "root_log_odds",
     "shot_folds",
     "temperature_centre",

@@ -10,9 +10,10 @@ import torch
 from sklearn.base import clone
 from torch import Tensor
 
-from gptree.experts.base import Fit, FittedExpert, ScoreCache, State
+from gptree.experts.base import Fit, FittedExpert, ScoreCache
 from gptree.experts.calibration import best_temperature, fit_tempered, some, storage_dtype, temperature_centre
 from gptree.experts.examples import ALONE, Examples, check_features, describe, shot_folds
+from gptree.storage.record import State
 
 SPREAD = 2.0  # of tempered log-probabilities over classes; see `temperature_centre`
 

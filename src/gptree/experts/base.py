@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
-from typing import Any, ClassVar, NamedTuple, Protocol, Self, TypeVar
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from torch import Tensor
 
 from gptree.experts.examples import Examples
-
-State = tuple[dict[str, Tensor], dict[str, Any]]
-"""Tensors by name, and a dictionary that JSON can hold."""
+from gptree.storage import Serializable
 
 ScoreCache = dict[Any, Any]
 """What experts that score the same rows have computed so far: those who share a projection share its product."""
@@ -21,7 +19,7 @@ T = TypeVar("T")
 
 
 def cached(cache: ScoreCache | None, key: Any, compute: Callable[[], T]) -> T:
-    """What the memo holds under a key; computed if it is not there yet, or there is no memo."""
+    """What the cache holds under a key; computed if it is not there yet, or there is no cache."""
     if cache is None:
         return compute()
     if key not in cache:
@@ -44,52 +42,6 @@ class Expert(Protocol):
     """Settings of an expert: a frozen value."""
 
     def fit(self, examples: Examples) -> Fit: ...
-
-
-@dataclass(frozen=True, eq=False)
-class Serializable:
-    """A frozen record of tensors, plain values and other records that can be taken apart and put together again."""
-
-    _kinds: ClassVar[dict[str, type[Serializable]]] = {}
-
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        super().__init_subclass__(**kwargs)
-        Serializable._kinds[cls.__name__] = cls
-
-    def __post_init__(self) -> None:
-        # as a file would give them back: another memory layout could change the last bits of a product
-        for item in fields(self):
-            value = getattr(self, item.name)
-            if isinstance(value, Tensor):
-                object.__setattr__(self, item.name, value.contiguous())
-
-    def single(self) -> Self:
-        """The same in single precision, throughout."""
-
-        def less(value: Any) -> Any:
-            if isinstance(value, Tensor):
-                return value.float() if value.is_floating_point() else value
-            if isinstance(value, tuple):
-                return tuple(map(less, value))
-            return value.single() if isinstance(value, Serializable) else value
-
-        return replace(self, **{item.name: less(getattr(self, item.name)) for item in fields(self)})
-
-    def state(self) -> State:
-        """Everything `restore` needs to build it again."""
-        tensors: dict[str, Tensor] = {}
-        settings: dict[str, Any] = {"kind": type(self).__name__}
-        for item in fields(self):
-            value = getattr(self, item.name)
-            if isinstance(value, Tensor):
-                tensors[item.name] = value
-            elif isinstance(value, Serializable):
-                settings[item.name] = _nest(item.name, value, tensors)
-            elif isinstance(value, tuple):
-                settings[item.name] = [_nest(f"{item.name}.{k}", part, tensors) for k, part in enumerate(value)]
-            else:
-                settings[item.name] = value
-        return tensors, settings
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,31 +80,3 @@ class FittedPart(FittedExpert):
 
     def only(self, classes: Tensor) -> FittedPart:
         return FittedPart(self.expert, self.classes[classes])
-
-
-def _nest(name: str, part: Serializable, tensors: dict[str, Tensor]) -> dict[str, Any]:
-    inner, settings = part.state()
-    tensors.update({f"{name}.{key}": value for key, value in inner.items()})
-    return settings
-
-
-def restore(tensors: dict[str, Tensor], settings: dict[str, Any]) -> Any:
-    """The record whose `state()` this is."""
-    kind = Serializable._kinds.get(settings.get("kind", ""))
-    if kind is None:
-        known = ", ".join(sorted(Serializable._kinds))
-        raise ValueError(f"unknown kind of expert {settings.get('kind')!r}; this version knows {known}.")
-    values: dict[str, Any] = {key: value for key, value in tensors.items() if "." not in key}
-    for key, value in settings.items():
-        if isinstance(value, dict):
-            values[key] = restore(_below(key, tensors), value)
-        elif isinstance(value, list):
-            values[key] = tuple(restore(_below(f"{key}.{k}", tensors), part) for k, part in enumerate(value))
-        elif key != "kind":
-            values[key] = value
-    return kind(**values)
-
-
-def _below(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    start = prefix + "."
-    return {key.removeprefix(start): value for key, value in tensors.items() if key.startswith(start)}

@@ -12,10 +12,11 @@ from gptree.experts.base import Fit, FittedExpert, ScoreCache
 from gptree.experts.calibration import fit_tempered
 from gptree.experts.examples import ALONE, Examples, check_features
 from gptree.experts.products import check_unit_length, chunks, shared_products, working_dtype
+from gptree.settings import Settings
 
 
 @dataclass(frozen=True)
-class KernelDensity:
+class KernelDensity(Settings):
     """score_c(x) = log mean of exp(β(g − 1)) over the examples of the class, g the inner product with x.
 
     Features must be of unit length. Left out exactly, by masking the fold. Cost: n² inner products and, for each

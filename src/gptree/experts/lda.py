@@ -11,10 +11,11 @@ from torch import Tensor
 from gptree.experts.base import Fit, FittedExpert, ScoreCache, cached
 from gptree.experts.calibration import fit_tempered
 from gptree.experts.examples import ALONE, Examples, check_features
+from gptree.settings import Settings
 
 
 @dataclass(frozen=True)
-class LDA:
+class LDA(Settings):
     """Gaussian classes that share the covariance Σ_λ = (1−λ) S_w + λ tr(S_w)/d · I.
 
       score_c(x) = −½ n_c/(n_c+1) · (x−μ_c)ᵀ Σ_λ⁻¹ (x−μ_c) − ½ κ D log(1 + 1/n_c)

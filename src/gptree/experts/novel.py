@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from gptree.experts.base import FittedExpert, ScoreCache, Serializable
+from gptree.experts.base import FittedExpert, ScoreCache
 from gptree.experts.calibration import best_temperature, fill_own
 from gptree.experts.density import FittedKernelDensity
 from gptree.experts.examples import Examples
@@ -28,6 +28,7 @@ from gptree.experts.lda import FittedLDA
 from gptree.experts.pool import pooled
 from gptree.experts.random_features import FittedRandomFeatures
 from gptree.experts.ridge import FittedKernelRidge, KernelRidge
+from gptree.storage import Serializable
 
 #: A session may not take long: beyond so many examples in memory, regression is on a balanced part of them.
 RIDGE = KernelRidge(at_most=4_000)

@@ -14,13 +14,14 @@ from gptree.experts.density import KernelDensity
 from gptree.experts.examples import Examples
 from gptree.experts.lda import LDA
 from gptree.experts.ridge import KernelRidge
+from gptree.settings import Settings
 
 RIDGE = 1e-2  # pulls the weights to 1/K, which they are if there is nothing to learn from
 MAX_STEPS = 50
 
 
 @dataclass(frozen=True)
-class Pool:
+class Pool(Settings):
     """M(x) = log-softmax(Σ_k w_k log p_k(x)), w ≥ 0 chosen by left-out NLL.
 
     Fit and predict, one thread, as many new points as examples or so: 385 examples of 77 classes in 384 dimensions

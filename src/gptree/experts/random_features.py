@@ -10,10 +10,11 @@ from torch import Tensor
 
 from gptree.experts.base import Expert, Fit, FittedExpert, ScoreCache, cached
 from gptree.experts.examples import Examples, check_features
+from gptree.settings import Settings
 
 
 @dataclass(frozen=True)
-class RandomFeatures:
+class RandomFeatures(Settings):
     """`expert` on relu(xW), W (d, count) of independent N(0, 1), scaled to unit length if `unit_length`.
 
     `RandomFeatures(LDA(), 1_000)` and `RandomFeatures(Ridge(), 2_000, unit_length=False)` are the usual ones.

@@ -14,10 +14,11 @@ from gptree.experts.base import Fit, FittedExpert, ScoreCache
 from gptree.experts.calibration import CalibrationRows, choose, fill_own, fit_tempered
 from gptree.experts.examples import ALONE, Examples, check_features
 from gptree.experts.products import DOUBLE_UP_TO, check_unit_length, chunks, shared_products
+from gptree.settings import Settings
 
 
 @dataclass(frozen=True)
-class Ridge:
+class Ridge(Settings):
     """Linear ridge regression without intercept; meant for random features.
 
     Every class has the same total weight, so that a rare class is not scored down for being rare.
@@ -34,7 +35,7 @@ class Ridge:
 
 
 @dataclass(frozen=True)
-class KernelRidge:
+class KernelRidge(Settings):
     """Ridge regression with the kernel exp(g − 1), g the inner product of features of unit length.
 
     Every class has the same total weight, as in `Ridge`. By the number n of examples:

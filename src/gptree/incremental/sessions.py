@@ -17,11 +17,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gptree.experts import FittedExpert, NovelClassExperts, Serializable
+from gptree.experts import FittedExpert, NovelClassExperts
 from gptree.incremental.journal import ClassRegistry
 from gptree.incremental.strategies import Placement, SessionTree, Strategy
 from gptree.inference import Diagnostics, Grams, Inference, LargeNodes, NodePredictor, fit_nodes
 from gptree.model import ForestModel, TrainingData, node_problems
+from gptree.storage import Serializable
 from gptree.tree import ClassTree, build_tree, surviving, unit_length
 
 

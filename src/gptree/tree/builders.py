@@ -16,6 +16,7 @@ import numpy as np
 from scipy.cluster.hierarchy import linkage
 from scipy.spatial.distance import pdist
 
+from gptree.settings import Settings
 from gptree.tree.keys import label_hashes, node_generator, node_key
 from gptree.tree.structure import ClassTree
 from gptree.tree.two_means import Assignment, halves, nearest, two_means
@@ -29,7 +30,7 @@ class TreeBuilder(Protocol):
 
 
 @dataclass(frozen=True)
-class TwoMeans:
+class TwoMeans(Settings):
     """The paper's tree: 2-means with k-means++ seeds on the normalised class means, again and again.
 
     Each split is the one of least inertia among `restarts` runs.
@@ -42,7 +43,7 @@ class TwoMeans:
 
 
 @dataclass(frozen=True)
-class BalancedTwoMeans:
+class BalancedTwoMeans(Settings):
     """2-means with both sides of equal size, up to one class, at every node: the depth is ⌈log₂ C⌉."""
 
     restarts: int = 10
@@ -52,7 +53,7 @@ class BalancedTwoMeans:
 
 
 @dataclass(frozen=True)
-class RandomBalanced:
+class RandomBalanced(Settings):
     """The paper's "Rnd": a random half of the classes on each side. The prototypes play no part."""
 
     def build(self, prototypes: np.ndarray, labels: Sequence[Any], seed: int) -> ClassTree:
@@ -66,7 +67,7 @@ class RandomBalanced:
 
 
 @dataclass(frozen=True)
-class Chain:
+class Chain(Settings):
     """Stick-breaking: each class in the given order against all that follow."""
 
     def build(self, prototypes: np.ndarray, labels: Sequence[Any], seed: int) -> ClassTree:
@@ -76,7 +77,7 @@ class Chain:
 
 
 @dataclass(frozen=True)
-class Ward:
+class Ward(Settings):
     """Agglomerative clustering of the normalised class means with Ward's criterion; needs 8 C² bytes."""
 
     def build(self, prototypes: np.ndarray, labels: Sequence[Any], seed: int) -> ClassTree:

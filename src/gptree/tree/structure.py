@@ -17,11 +17,13 @@ from typing import Any
 
 import numpy as np
 
+from gptree.storage import JsonValue
+
 _ARRAYS = ("order", "lo", "mid", "hi")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class ClassTree:
+class ClassTree(JsonValue):
     """A binary tree over the classes 0 … C − 1; an immutable value.
 
     Attributes

@@ -24,7 +24,7 @@ from gptree.deep.loop.log import write_log
 from gptree.deep.loop.processes import Processes
 from gptree.deep.loop.state import Best, State
 from gptree.deep.loop.task import Rows, Task
-from gptree.model.persistence import DOCUMENT, StorageError, read_folder, write_folder
+from gptree.storage import DOCUMENT, StorageError, read_folder, write_folder
 from gptree.tree import ClassTree
 
 KIND = "training"
@@ -133,10 +133,10 @@ def identity(task: Task, network: nn.Module) -> dict[str, str]:
     """What a training must have in common with a checkpoint to go on from it."""
     found = {
         f"training.{name}": stable_repr(value)
-        for name, value in task.training.get_params().items()
+        for name, value in task.training.get_params(deep=False).items()
         if name not in _FREE
     }
-    found |= {f"head.{name}": stable_repr(value) for name, value in task.head.get_params().items()}
+    found |= {f"head.{name}": stable_repr(value) for name, value in task.head.get_params(deep=False).items()}
     tree = json.dumps(task.tree.to_json()) if isinstance(task.tree, ClassTree) else stable_repr(task.tree)
     weights = network.state_dict()
     shapes = [(name, tuple(value.shape), str(value.dtype)) for name, value in weights.items()]

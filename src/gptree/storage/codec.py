@@ -1,0 +1,104 @@
+"""Parameters and labels as JSON: settings by the name of their class, never code."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from gpytorch.kernels import Kernel
+
+from gptree.settings import Settings
+from gptree.storage.folder import StorageError
+
+KERNEL = {"@": "kernel"}  # stands for a kernel object, which is stored beside the parameters
+
+
+class JsonValue:
+    """Mixin for values that a parameter may hold and that write themselves as JSON; known by their class name."""
+
+    _kinds: ClassVar[dict[str, type[JsonValue]]] = {}
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        JsonValue._kinds[cls.__name__] = cls
+
+    def to_json(self) -> dict[str, Any]:
+        """A plain dictionary; empty unless the class says otherwise."""
+        return {}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Self:
+        """The value again."""
+        return cls(**data)
+
+
+def encode(name: str, value: Any) -> Any:
+    """The value of the parameter `name` as JSON.
+
+    Raises
+    ------
+    StorageError
+        If only code could make the value again.
+    """
+    match value:
+        case None | bool() | int() | float() | str():
+            return value
+        case np.generic():
+            return value.item()
+        case np.ndarray() | list() | tuple():
+            return [encode(name, item) for item in value]
+        case Kernel():
+            return KERNEL
+        case np.random.RandomState():
+            return None  # the seed drawn from it is stored beside the parameters
+    kind = type(value)
+    if JsonValue._kinds.get(kind.__name__) is kind:
+        return {"@": kind.__name__, **value.to_json()}
+    if is_dataclass(value) and Settings.kind(kind.__name__) is kind:
+        return {"@": kind.__name__} | {f.name: encode(name, getattr(value, f.name)) for f in fields(value)}
+    advice = (
+        "Apply your own transformer before the estimator, in a Pipeline, and save the two separately."
+        if name == "feature_map"
+        else "Settings that can be stored are frozen dataclasses that subclass gptree.settings.Settings."
+    )
+    raise StorageError(
+        f"the parameter {name} holds {value!r}, which cannot be stored without code (no pickles are written). {advice}"
+    )
+
+
+def decode(value: Any, settings: Sequence[type] = ()) -> Any:
+    """The value that `encode` gave; `settings` are classes of the caller's own."""
+    if isinstance(value, list):
+        return [decode(item, settings) for item in value]
+    if not isinstance(value, dict):
+        return value
+    name = value["@"]
+    if value == KERNEL:
+        return None
+    rest = {key: item for key, item in value.items() if key != "@"}
+    if name in JsonValue._kinds:
+        return JsonValue._kinds[name].from_json(rest)
+    kind: Any = next((kind for kind in settings if kind.__name__ == name), Settings.kind(name))
+    if kind is None:
+        raise StorageError(
+            f"the stored setting {name!r} is unknown here. Import the module that defines it, or hand the class over: "
+            f"load_model(folder, settings=[{name}])."
+        )
+    values = {key: decode(item, settings) for key, item in rest.items()}
+    # a settings value is hashable, so its sequences are tuples
+    return kind(**{key: tuple(item) if isinstance(item, list) else item for key, item in values.items()})
+
+
+def labels_to_json(labels: np.ndarray) -> dict[str, Any]:
+    """Class labels with their dtype."""
+    values = labels.tolist()
+    if not all(isinstance(value, bool | int | float | str) for value in values):
+        raise StorageError("labels must be numbers, strings or booleans to be stored.")
+    return {"dtype": labels.dtype.str if labels.dtype.kind != "O" else "object", "values": values}
+
+
+def labels_from_json(data: Mapping[str, Any]) -> np.ndarray:
+    """The labels that `labels_to_json` wrote."""
+    return np.array(data["values"], dtype=np.dtype(data["dtype"]))
