@@ -53,7 +53,7 @@ def test_an_expert_comes_back_from_tensors_and_json(expert):
 
 
 def test_an_unknown_kind_is_refused():
-    with pytest.raises(ValueError, match="unknown kind of expert 'Oracle'"):
+    with pytest.raises(ValueError, match="unknown kind of stored value 'Oracle'"):
         restore({}, {"kind": "Oracle"})
 
 
