@@ -1,6 +1,6 @@
 """Classes that keep arriving: what is kept, where new classes go, and a journal of what happened."""
 
-from gptree.incremental.base import base_of, fit_base, with_novel_experts, with_novelty
+from gptree.incremental.base import base_novelty, base_of, fit_base, with_novel_experts
 from gptree.incremental.exemplars import Herding, KMeansExemplars, KMeansPlusPlusExemplars
 from gptree.incremental.journal import ClassRegistry, Entry, now, replay
 from gptree.incremental.sessions import BaseState, GrownState, GrowthConfig, Novelty, grow
@@ -22,11 +22,11 @@ __all__ = [
     "SessionTree",
     "SharedRoot",
     "Strategy",
+    "base_novelty",
     "base_of",
     "fit_base",
     "grow",
     "now",
     "replay",
     "with_novel_experts",
-    "with_novelty",
 ]

@@ -105,10 +105,18 @@ def fit_base(
     return base, exemplars.rows
 
 
-def with_novelty(base: BaseState, predict_at: PredictAt) -> BaseState:
-    """The base of a model that still has all its examples, after looking at how strange they are to it."""
-    left_out = left_out_predictions(base.model, base.y.cpu().numpy(), base.left_out, predict_at=predict_at)
-    return replace(base, novelty=Novelty(left_out.novelty, base.y, base.exemplars))
+def base_novelty(base: BaseState, predict_at: PredictAt) -> Novelty:
+    """How strange the examples of the base session were to its model.
+
+    A base session that kept exemplars alone has looked at all its examples; a model that still has them looks when it
+    is first asked.
+    """
+    if base.novelty is not None:
+        return base.novelty
+    if predict_at not in base._novelty:
+        left_out = left_out_predictions(base.model, base.y.cpu().numpy(), base.left_out, predict_at=predict_at)
+        base._novelty[predict_at] = Novelty(left_out.novelty, base.y, base.exemplars)
+    return base._novelty[predict_at]
 
 
 def base_of(

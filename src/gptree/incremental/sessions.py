@@ -10,7 +10,7 @@ trees keep their posteriors; only those on the path of a base class that was giv
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,7 @@ from torch import Tensor
 from gptree.experts import FittedExpert, NovelClassExperts
 from gptree.incremental.journal import ClassRegistry
 from gptree.incremental.strategies import Placement, SessionTree, Strategy
-from gptree.inference import Diagnostics, Grams, Inference, LargeNodes, NodePredictor, fit_nodes
+from gptree.inference import Diagnostics, Grams, Inference, LargeNodes, NodePredictor, PredictAt, fit_nodes
 from gptree.model import ForestModel, TrainingData, node_problems
 from gptree.storage import Serializable
 from gptree.tree import ClassTree, build_tree, surviving, unit_length
@@ -60,7 +60,9 @@ class BaseState:
     novel_experts: NovelClassExperts | None
     """What was learnt about classes that arrive later; None for zero prior means, or before it is needed."""
     novelty: Novelty | None = None
-    """Of all examples of the base session, also of those that were not kept; None before it is needed."""
+    """Of all examples of the base session; None where all of them are kept, see `base_novelty`."""
+    _novelty: dict[PredictAt, Novelty] = field(default_factory=dict, repr=False)
+    """Computed by `base_novelty` when first asked for."""
 
     @property
     def X(self) -> Tensor:
