@@ -33,13 +33,13 @@ from gptree.inference import (
     Gibbs,
     Inference,
     LargeNodes,
-    SparseVariational,
     as_large_nodes,
     class_inducing,
 )
 from gptree.maths.kernels import as_kernel, make_kernel
 from gptree.maths.sphere import unit_length
 from gptree.model import TrainingData, fit_forest
+from gptree.settings import SettingsParameters
 from gptree.tree import ClassTree, build_tree, label_hashes
 
 #: Of the default kernel. Between 5 and 10 little changes; below, the GP corrects less. Three sweeps around experts do
@@ -54,7 +54,7 @@ UNSETTLED_SHARE = 0.05
 
 
 @dataclass(eq=False, repr=False)
-class _TreeClassifier(IncrementalMixin, OpenSetMixin, ExplainMixin, ClassifierMixin, BaseEstimator):
+class _TreeClassifier(SettingsParameters, IncrementalMixin, OpenSetMixin, ExplainMixin, ClassifierMixin, BaseEstimator):
     """Parameters and behaviour that a single tree and a forest share; the fields are the parameters.
 
     kernel : None, "linear", "rbf", "matern52" or a GPyTorch kernel
@@ -160,7 +160,7 @@ class _TreeClassifier(IncrementalMixin, OpenSetMixin, ExplainMixin, ClassifierMi
                     features, self.y_, self.origins_ = features[own], self.y_[fresh], self.origins_[fresh]
                     self.left_out_ = None if self.left_out_ is None else self.left_out_[own]
                 inducing = None
-                if isinstance(inference, SparseVariational):
+                if inference.inducing is not None:
                     large_nodes, inducing = self._inducing(inference, features)
                 data = TrainingData(
                     features, self.y_, self.classes_.tolist(), self._with_prior(self.left_out_), weights, inducing
@@ -246,26 +246,23 @@ class _TreeClassifier(IncrementalMixin, OpenSetMixin, ExplainMixin, ClassifierMi
         return [self.seed_, *map(int, others)]
 
     def _large_nodes(self, inference: Inference) -> LargeNodes | None:
-        if isinstance(inference, SparseVariational) and self.node_limit not in ("auto", None):
+        if inference.inducing is not None and self.node_limit not in ("auto", None):
             raise ValueError(
-                f'SparseVariational has its own inducing points: leave node_limit="auto" (got {self.node_limit!r}).'
+                f"{type(inference).__name__} has its own inducing points: leave "
+                f'node_limit="auto" (got {self.node_limit!r}).'
             )
-        return as_large_nodes(self.node_limit, isinstance(inference, CoordinateAscent))
+        return as_large_nodes(self.node_limit, inference.sparse)
 
-    def _inducing(self, inference: SparseVariational, features: Tensor) -> tuple[LargeNodes, np.ndarray]:
+    def _inducing(self, inference: Inference, features: Tensor) -> tuple[LargeNodes, np.ndarray]:
         """All nodes see all their rows, through the inducing points of their classes; and which rows those are."""
+        assert inference.inducing is not None
         hashes = label_hashes(self.classes_.tolist())
         rows = class_inducing(features.cpu().numpy(), self.y_, inference.inducing, hashes, self.seed_)
         return FixedInducingPoints(inducing=inference.cap, points=len(features)), rows
 
     def _inference(self) -> Inference:
         default = CoordinateAscent() if self.prior_mean is None else EXPERT_SWEEPS
-        inference = default if self.inference is None else self.inference
-        if not isinstance(inference, Gibbs | CoordinateAscent):
-            raise TypeError(
-                f"inference must be Gibbs(...), CoordinateAscent(...) or SparseVariational(...), not {inference!r}."
-            )
-        return inference
+        return default if self.inference is None else Inference.of(self.inference)
 
     def _log_prior(self) -> np.ndarray | None:
         """log class prior (C,), or None."""
