@@ -3,7 +3,8 @@
 from gptree.incremental.base import base_novelty, base_of, fit_base, with_novel_experts
 from gptree.incremental.exemplars import Herding, KMeansExemplars, KMeansPlusPlusExemplars
 from gptree.incremental.journal import ClassRegistry, Entry, now, replay
-from gptree.incremental.sessions import BaseState, GrownState, GrowthConfig, Novelty, grow
+from gptree.incremental.sessions import grow
+from gptree.incremental.state import BaseState, GrownState, GrowthConfig, Novelty
 from gptree.incremental.strategies import Graft, Growth, RebuildTree, SessionTree, SharedRoot, Strategy
 
 __all__ = [

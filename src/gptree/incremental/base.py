@@ -26,7 +26,7 @@ from gptree.experts import (
 )
 from gptree.incremental.episodes import RANDOM_LDA, learn_novel_experts
 from gptree.incremental.exemplars import Exemplars, select_exemplars
-from gptree.incremental.sessions import BaseState, Novelty
+from gptree.incremental.state import BaseState, Novelty
 from gptree.incremental.strategies import Growth
 from gptree.inference import CoordinateAscent, FixedInducingPoints, Grams, Inference, NodePredictor, PredictAt
 from gptree.model import ForestModel, TrainingData, fit_forest, left_out_predictions
@@ -76,7 +76,7 @@ def fit_base(
         own = torch.as_tensor(held_out, device=X.device)
         X, y, codes, left_out = X[own], y[held_out], codes[own], None if left_out is None else left_out[own]
         places = np.cumsum(held_out)[places] - 1
-    data = TrainingData(X, y, labels, left_out, exemplars=places)
+    data = TrainingData(X, y, labels, left_out, inducing=places)
     model = fit_forest(
         trees,
         data,
