@@ -26,7 +26,7 @@ from gptree.estimators.open_set import OpenSetMixin
 from gptree.estimators.prior_mean import as_expert
 from gptree.estimators.storage import load_estimator, save_estimator
 from gptree.experts import Examples, Expert, FittedExpert
-from gptree.incremental import Entry, Growth, fit_base, now
+from gptree.incremental import Entry, Growth, base_experts, fit_base, now
 from gptree.inference import (
     CoordinateAscent,
     FixedInducingPoints,
@@ -183,7 +183,7 @@ class _TreeClassifier(SettingsParameters, IncrementalMixin, OpenSetMixin, Explai
             kernel,
             inference,
             self.growth,
-            with_experts=self.prior_mean is not None,
+            expert=base_experts() if self.prior_mean == "experts" else as_expert(self.prior_mean),
             predict_at=self.predict_at,
             on_sphere=self._on_sphere,
             **how,

@@ -11,6 +11,7 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
+from gptree.estimators.prior_mean import as_expert
 from gptree.experts import FittedExpert, FittedSingle
 from gptree.incremental import (
     BaseState,
@@ -214,11 +215,9 @@ class IncrementalMixin:
                 "a model with a kernel of its own at every node cannot change its classes: a new node would have none. "
                 "Fit it with LearnKernel(per_node=False) or a fixed kernel."
             )
-        if not (self.prior_mean is None or self.prior_mean == "experts"):
-            raise ValueError(
-                'a model with a prior_mean of your own cannot change its classes: fit it with prior_mean="experts" or '
-                "None."
-            )
+        expert = as_expert(self.prior_mean)
+        if expert is not None and expert.cannot_grow is not None:
+            raise ValueError(f"a model with this prior_mean cannot change its classes: {expert.cannot_grow}.")
 
     def _examples(self, X: Any, y: Any) -> dict[str, Any]:
         """Validated examples as an entry of the journal brings them: sorted by label."""
