@@ -1,6 +1,6 @@
 """Classes that keep arriving: what is kept, where new classes go, and a journal of what happened."""
 
-from gptree.incremental.base import base_novelty, base_of, fit_base, with_novel_experts
+from gptree.incremental.base import base_experts, base_novelty, base_of, fit_base, with_novel_experts
 from gptree.incremental.exemplars import Herding, KMeansExemplars, KMeansPlusPlusExemplars
 from gptree.incremental.journal import ClassRegistry, Entry, now, replay
 from gptree.incremental.sessions import grow
@@ -23,6 +23,7 @@ __all__ = [
     "SessionTree",
     "SharedRoot",
     "Strategy",
+    "base_experts",
     "base_novelty",
     "base_of",
     "fit_base",
