@@ -43,6 +43,7 @@ def test_clear_errors(fitted, features, labels, message):
     [
         ({"kernel": "cubic"}, "unknown kernel"),
         ({"kernel": 3}, "kernel must be"),
+        ({"inference": 3}, "inference must be"),
         ({"inference": "hmc"}, "Unknown inference 'hmc'"),
         ({"tree": "oak"}, "oak"),
         ({"tree": [[0, 1], 2]}, "missing"),
