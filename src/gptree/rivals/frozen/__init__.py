@@ -1,0 +1,1 @@
+"""Classifiers on frozen features: one method a file, each a `RivalClassifier` with a `name`."""

@@ -1,0 +1,1 @@
+"""Classifiers that learn further classes after they were fitted: one method a file, each an `IncrementalRival`."""
