@@ -38,8 +38,9 @@ from gptree.inference import (
     class_inducing,
 )
 from gptree.maths.kernels import as_kernel, make_kernel
+from gptree.maths.sphere import unit_length
 from gptree.model import TrainingData, fit_forest
-from gptree.tree import ClassTree, build_tree, label_hashes, unit_length
+from gptree.tree import ClassTree, build_tree, label_hashes
 
 #: Of the default kernel. Between 5 and 10 little changes; below, the GP corrects less. Three sweeps around experts do
 #: as well as many, and cost less.

@@ -9,11 +9,6 @@ A new rival is one file in `frozen`, `incremental`, `gibbs` or `deep`. Every fil
 registers itself under its `name`.
 """
 
-from __future__ import annotations
-
-import pkgutil
-from importlib import import_module
-
 from gptree.rivals.base import RIVALS, RivalClassifier
 from gptree.rivals.deep.gpdnn import GPDNN
 from gptree.rivals.deep.sv_dkl import SVDKL
@@ -34,9 +29,6 @@ from gptree.rivals.incremental.logistic_memory import LogisticMemory
 from gptree.rivals.incremental.mapped import Mapped
 from gptree.rivals.incremental.ranpac import SessionRanPAC
 from gptree.rivals.incremental.teen import TeenLDA
-
-for _module in pkgutil.walk_packages(__path__, f"{__name__}."):
-    import_module(_module.name)
 
 __all__ = [
     "GIBBS_RIVALS",

@@ -9,12 +9,12 @@ import numpy as np
 from scipy.special import softmax
 from sklearn.metrics.pairwise import cosine_similarity
 
+from gptree.maths.sphere import unit_length
 from gptree.rivals.frozen.lda import within_covariance
 from gptree.rivals.frozen.ranpac import random_projection, relu_features
 from gptree.rivals.incremental.lda import SHRINKAGES, Gaussians, SessionLDA
 from gptree.rivals.left_out import class_means
 from gptree.settings import require
-from gptree.tree import unit_length
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
