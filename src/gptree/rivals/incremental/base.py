@@ -23,7 +23,7 @@ class IncrementalRival(RivalClassifier):
     `classes_`, and so the columns of `predict_proba`, stand in order of arrival: the base sorted, then each
     session sorted. Settings left open are chosen in the base session, on left-out base points, unless a rival
     says otherwise. A subclass has `_fit`, `_add` and `_logits`. Its parameters `exemplars`, `shots` and `random_state`,
-    where it has them, are set by `gptree.protocols.session_method`.
+    where it has them, are set by `gptree.protocols.SessionMethod`.
     """
 
     registry: ClassVar[Registry] = INCREMENTAL
