@@ -240,7 +240,7 @@ def test_a_node_does_not_depend_on_what_is_fitted_beside_it_or_on_the_budget() -
 
 def test_learning_sees_a_mini_batch_of_large_nodes() -> None:
     of = sparse_problems((40, 8))
-    thin = SparseVariational(batch_size=10).thinned(of)
+    thin = SparseVariational(batch_size=10).learning_problems(of)
     assert thin[1] is of[1]
     assert len(thin[0].rows) == len(thin[0].left) == 10
     assert thin[0].mean is not None
@@ -251,7 +251,7 @@ def test_learning_sees_a_mini_batch_of_large_nodes() -> None:
         assert of[0].weight is not None
         assert (bool(left), float(mean)) == (bool(of[0].left[at]), float(of[0].mean[at]))
         assert float(weight) == 4 * float(of[0].weight[at])
-    plain_rows = SparseVariational(batch_size=10).thinned(sparse_problems((40,), extras=False))[0]
+    plain_rows = SparseVariational(batch_size=10).learning_problems(sparse_problems((40,), extras=False))[0]
     assert float(plain(plain_rows).b.sum()) == 40.0  # a node's size stays that of all its rows
     learned = fit(of, SparseVariational(batch_size=10, learn=LearnKernel(steps=3))).grams.kernel
     assert not torch.equal(learned.state_dict()["raw_outputscale"], kernel().state_dict()["raw_outputscale"])
@@ -313,11 +313,11 @@ def test_nodes_share_the_points_of_their_classes_up_to_a_cap() -> None:
         for v, node in enumerate(posterior.nodes.tolist()):
             rows = posterior.rows[v].numpy()
             classes = set(tree.order[tree.lo[node] : tree.hi[node]].tolist())
-            assert set(model.y_[rows].tolist()) == classes
+            assert set(model.state_.y[rows].tolist()) == classes
             quota = min(8, 20 // len(classes))
-            assert np.bincount(model.y_[rows], minlength=6)[sorted(classes)].tolist() == [quota] * len(classes)
+            assert np.bincount(model.state_.y[rows], minlength=6)[sorted(classes)].tolist() == [quota] * len(classes)
             for c in classes:
-                by_class.setdefault(c, []).append(set(rows[model.y_[rows] == c].tolist()))
+                by_class.setdefault(c, []).append(set(rows[model.state_.y[rows] == c].tolist()))
     for sets in by_class.values():  # a node further down sees at least what is seen above
         assert all(small <= max(sets, key=len) for small in sets)
 

@@ -219,11 +219,6 @@ def test_two_means_uses_directions_not_lengths():
         assert builder.build(X, names(4), 0).to_nested(range(4)) == [[0, 1], [2, 3]]
 
 
-def test_unit_length():
-    X = np.array([[3e-310, 4e-310], [3e300, -4e300], [0.0, 0.0]])
-    np.testing.assert_allclose(unit_length(X), [[0.6, 0.8], [0.6, -0.8], [0, 0]], rtol=1e-12)
-
-
 def test_random_balanced_draws_a_uniform_half():
     # Each of the three splits of four classes into two pairs has probability 1/3. Over 3,000 seeds a count
     # has standard deviation 25.8; 4.5 of these keep the chance of a false alarm at about 2e-5.

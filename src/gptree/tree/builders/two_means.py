@@ -40,7 +40,7 @@ class TwoMeans(TreeBuilder):
         require_whole("restarts", self.restarts, 1)
 
     def build(self, prototypes: np.ndarray, labels: Sequence[Any], seed: int) -> ClassTree:
-        return _build(prototypes, labels, seed, self.restarts, nearest)
+        return _build_by_two_means(prototypes, labels, seed, self.restarts, nearest)
 
 
 @dataclass(frozen=True)
@@ -66,10 +66,12 @@ class BalancedTwoMeans(TreeBuilder):
         require_whole("restarts", self.restarts, 1)
 
     def build(self, prototypes: np.ndarray, labels: Sequence[Any], seed: int) -> ClassTree:
-        return _build(prototypes, labels, seed, self.restarts, halves)
+        return _build_by_two_means(prototypes, labels, seed, self.restarts, halves)
 
 
-def _build(prototypes: np.ndarray, labels: Sequence[Any], seed: int, restarts: int, assign: Assignment) -> ClassTree:
+def _build_by_two_means(
+    prototypes: np.ndarray, labels: Sequence[Any], seed: int, restarts: int, assign: Assignment
+) -> ClassTree:
     prototypes, hashes = checked_prototypes(prototypes, labels)
     prototypes = unit_length(prototypes)
 
