@@ -3,8 +3,9 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
+DOCS_STAMP := $(VENV)/.installed-docs
 
-.PHONY: demo test lint types unit format clean
+.PHONY: demo test lint types unit docs format clean
 
 demo: $(STAMP)
 	$(BIN)/gptree demo --out demo
@@ -22,6 +23,10 @@ types: $(STAMP)
 unit: $(STAMP)
 	$(BIN)/pytest -n 2
 
+# The site, in build/site; its builder is installed when it is first asked for.
+docs: $(DOCS_STAMP)
+	$(BIN)/python docs/build.py
+
 format: $(STAMP)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
@@ -33,5 +38,9 @@ $(STAMP): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[test]'
 	touch $@
 
+$(DOCS_STAMP): $(STAMP)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[docs]'
+	touch $@
+
 clean:
-	rm -rf $(VENV) demo .pytest_cache .ruff_cache
+	rm -rf $(VENV) build .cache demo .pytest_cache .ruff_cache

@@ -2,6 +2,7 @@
 
 __version__ = "0.1.0"
 
+from gptree.deep import Training, VariationalTree
 from gptree.estimators import (
     DeepGPTreeClassifier,
     GPForestClassifier,
@@ -43,7 +44,9 @@ __all__ = [
     "SparseVariational",
     "SphereMap",
     "SubsetOfData",
+    "Training",
     "UnitLength",
+    "VariationalTree",
     "__version__",
     "load_model",
 ]

@@ -46,7 +46,7 @@ def test_predictions_are_those_of_training_by_hand() -> None:
         labels.tolist(),
         training=model.training,
         head=model.variational,
-        seed=model.seed_,
+        seed=model.state_.seed,
         device="cpu",
     )
     assert by_hand.head is not None
@@ -188,7 +188,7 @@ def test_pictures_are_normalised_as_they_were_at_fit() -> None:
     dark = np.where(X > 100, 30, 0).astype(np.uint8)
     alone = model.predict_log_proba(dark[:1])
     np.testing.assert_allclose(alone, model.predict_log_proba(dark)[:1], atol=1e-5)
-    source = Arrays(dark, mean=model.inputs_.mean, std=model.inputs_.std)
+    source = Arrays(dark, mean=model.state_.inputs.mean, std=model.state_.inputs.std)
     assert np.array_equal(model.predict_log_proba(source), model.predict_log_proba(dark))
     with pytest.raises(ValueError, match="normalised as those at fit"):
         model.predict(Arrays(dark))  # with a mean of its own

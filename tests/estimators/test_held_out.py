@@ -54,8 +54,8 @@ def test_nodes_and_memory_hold_unseen_rows_alone(kind: str) -> None:
     X, y, rows = memorised(1)
     learned = rows < 2
     model = KINDS[kind]().fit(X[learned], y[learned], held_out=(rows == 1)[learned])
-    assert set(rows[learned][model.origins_[:, 1]]) == {1}
-    assert len(model.y_) == len(model.origins_) == len(model.memory_)
+    assert set(rows[learned][model.state_.origins[:, 1]]) == {1}
+    assert len(model.state_.y) == len(model.state_.origins) == len(model.memory_)
 
 
 @pytest.mark.parametrize("kind", ["forest", "forest that grows"])
@@ -132,7 +132,7 @@ def test_bad_values_say_what_to_do() -> None:
     for bad, message in (
         (held_out[:-1], f"{len(y)} booleans"),
         (held_out.astype(int), f"{len(y)} booleans"),
-        (one_left, "class 'class 3' has too few held-out rows, 1 of.*hold more rows back"),
+        (one_left, "class 'class 3' has too few held-out rows, 1 of.*hold out more rows"),
         (np.zeros_like(held_out), "too few held-out rows, 0 of"),
     ):
         with pytest.raises(ValueError, match=message):

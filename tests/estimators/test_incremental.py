@@ -586,7 +586,7 @@ def test_explanations_of_a_grown_model(kind: str, strategy) -> None:
         for neighbour in found.neighbours:
             origin = given[neighbour.entry][neighbour.row]
             assert Y[origin] == found.label
-            a, b = (model._features(X[[i]])[0] for i in (row, origin))
+            a, b = (model.state_.features(X[[i]])[0] for i in (row, origin))
             assert float(a @ b) == pytest.approx(neighbour.similarity)
         assert found.to_json()["neighbours"][0]["entry"] == found.neighbours[0].entry
     paths = model.decision_path(X[chosen])

@@ -19,8 +19,7 @@ from gptree import (
     load_model,
 )
 from gptree.experts import LDA, Pool, RandomFeatures, Ridge
-from gptree.storage import StorageError
-from gptree.storage import folder as persistence
+from gptree.storage import StorageError, folder
 from gptree.tree import BalancedTwoMeans
 
 X, Y = load_digits(return_X_y=True)
@@ -110,7 +109,7 @@ def test_an_unknown_setting_in_the_file_is_an_error(tmp_path):
     path = tmp_path / "model.json"
     document = json.loads(path.read_text())
     document["parameters"]["inference"]["@"] = "os.system"
-    document["checksum"] = persistence._checksum({key: document[key] for key in document if key != "checksum"})
+    document["checksum"] = folder._checksum({key: document[key] for key in document if key != "checksum"})
     path.write_text(json.dumps(document))
-    with pytest.raises(StorageError, match="unknown to this version"):
+    with pytest.raises(StorageError, match=r"unknown here\. Import the module"):
         load_model(tmp_path)

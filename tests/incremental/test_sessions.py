@@ -136,7 +136,7 @@ def test_nodes_saw_all_examples_before_those_were_dropped(base: BaseState) -> No
     exemplars = torch.cdist(base.X, X).argmin(1).tolist()
     kept = base_session.Exemplars(np.array(exemplars), base.exemplar_weights.numpy())
     pool, left_out = base_session._base_experts(base_experts(), X, torch.as_tensor(Y), 5, kept)
-    data = TrainingData(X, Y, LABELS, left_out, exemplars=np.array(exemplars))
+    data = TrainingData(X, Y, LABELS, left_out, inducing=np.array(exemplars))
     how = {"large_nodes": FixedInducingPoints(), "memory_budget": BUDGET, "seed": SEED}
     whole = fit_forest(TREES, data, KERNEL, SWEEPS, **how)
     scores = pool.log_probabilities(NEW)

@@ -313,11 +313,11 @@ def test_nodes_share_the_points_of_their_classes_up_to_a_cap() -> None:
         for v, node in enumerate(posterior.nodes.tolist()):
             rows = posterior.rows[v].numpy()
             classes = set(tree.order[tree.lo[node] : tree.hi[node]].tolist())
-            assert set(model.y_[rows].tolist()) == classes
+            assert set(model.state_.y[rows].tolist()) == classes
             quota = min(8, 20 // len(classes))
-            assert np.bincount(model.y_[rows], minlength=6)[sorted(classes)].tolist() == [quota] * len(classes)
+            assert np.bincount(model.state_.y[rows], minlength=6)[sorted(classes)].tolist() == [quota] * len(classes)
             for c in classes:
-                by_class.setdefault(c, []).append(set(rows[model.y_[rows] == c].tolist()))
+                by_class.setdefault(c, []).append(set(rows[model.state_.y[rows] == c].tolist()))
     for sets in by_class.values():  # a node further down sees at least what is seen above
         assert all(small <= max(sets, key=len) for small in sets)
 

@@ -1,9 +1,8 @@
-"""A network and a GP-Tree on its embeddings, trained together: the scikit-learn face of `gptree.deep`."""
+"""Deep classifier: a network and a GP-Tree on its embeddings, trained together."""
 
 from __future__ import annotations
 
 import inspect
-import json
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
@@ -12,40 +11,36 @@ from pathlib import Path
 from typing import Any, Literal, Self, get_args
 
 import numpy as np
-import torch
+import scipy.sparse
 from gpytorch.kernels import Kernel
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
-from torch import Tensor, nn
+from torch import nn
 
 from gptree.deep import (
     Augmentation,
     Milestones,
-    ObjectiveLayer,
     RandomCrop,
     RandomFlip,
     RandomResizedCrop,
     Source,
     Trained,
     Training,
-    TreeHead,
     VariationalTree,
-    WeightedEnsemble,
     plot_curves,
     resnet18,
     train,
 )
-from gptree.deep import embed as embed_rows
 from gptree.deep.loop.rows import split_rows
 from gptree.deep.loop.task import Rows
-from gptree.estimators import forest
 from gptree.estimators.deep_inputs import Inputs, as_source, class_numbers, dtype_of, labels_of
+from gptree.estimators.deep_state import DeepState
 from gptree.estimators.deep_storage import load_deep, save_deep
+from gptree.estimators.explain import path_matrix
 from gptree.estimators.forest import GPForestClassifier, GPTreeClassifier
 from gptree.inference import PredictAt
-from gptree.settings import require
-from gptree.storage import DOCUMENT
+from gptree.settings import SettingsParameters, require
 from gptree.tree import ClassTree
 
 Experiment = Literal["cifar", "cub", "mini-imagenet"]
@@ -76,39 +71,73 @@ def _of_fitted_classifier(name: str) -> property:
 
 
 @dataclass(eq=False, repr=False)
-class DeepGPTreeClassifier(ClassifierMixin, BaseEstimator):
-    """A network that gives embeddings, and a GP-Tree on them; the fields are the parameters.
+class DeepGPTreeClassifier(SettingsParameters, ClassifierMixin, BaseEstimator):
+    """A network that gives embeddings, and a GP-Tree on them, trained together.
 
-    backbone : any `nn.Module` from a batch of inputs to embeddings (B, d); a copy of it is trained.
-    training : how the network is trained.
-    variational : the variational head that is trained with it.
-    kernel : of that head, by name or a GPyTorch kernel; None is RBF with output scale 4 and length-scale 1.
-    tree : None, a builder, its name, a ClassTree or nested lists of labels; None is 2-means on the class means of the
-        embeddings after the epochs of cross-entropy.
-    augment : random changes of training pictures, where they are given in memory.
+    Parameters
+    ----------
+    backbone : nn.Module
+        From a batch of inputs to embeddings (B, d); a copy of it is trained.
+    training : Training
+        How the network is trained.
+    variational : VariationalTree
+        The variational head that is trained with it.
+    kernel : None, "linear", "rbf", "matern52" or a GPyTorch kernel
+        Of that head. None is an RBF kernel with length-scale 1 and output scale 4, the paper's; the forest, whose
+        Gaussian processes start from experts, has 10.
+    tree : None, a builder, its name, a ClassTree or nested lists of labels
+        None is 2-means on the class means of the embeddings after the epochs of cross-entropy.
+    augment : sequence of augmentations
+        Random changes of training pictures, where they are given in memory.
     predict_at : "quadrature" or "mean"
-        Node probabilities integrated over the latent posterior, or at the latent mean.
-    refit : sweeps of coordinate ascent, after training, that fit the variational head to the clean embeddings of the
-        rows trained on; 0 for none.
-    classifier : None, or an estimator
+        Node probabilities integrated over the latent posterior, or at the latent mean. The head has no experts, so
+        that it integrates, as the paper does.
+    refit : int
+        Sweeps of coordinate ascent, after training, that fit the variational head to the clean embeddings of the rows
+        trained on; 0 for none.
+    classifier : None or an estimator
         None predicts with the variational head. An estimator, such as `GPForestClassifier(growth=Growth())`, is fitted
         to the clean embeddings of `classifier_rows`, and predicts instead. Then classes may arrive later: `add_classes`
         and the other operations are those of this estimator. If it has no random_state it gets one from here.
     classifier_rows : "trained", "held_out" or "all"
         Whose embeddings `classifier` is fitted to. The network knows the rows it was trained on by heart, so that a
-        classifier fitted to them is too sure of others; the rows that `Training(validation=…)` held out are few,
-        but like those to come. "all" tells it which were held out (its `fit` must take `held_out`, as those of
-        GPForestClassifier and GPTreeClassifier do).
-    random_state : int, RandomState or None; training in a folder, or in several processes, needs an int.
-    device : "auto", "cpu" or "cuda".
-    folder : for checkpoints, log and curves. An interrupted `fit` goes on from there, and one that is done is not
-        trained again: another `classifier`, `refit` or `predict_at` costs no training.
-    verbose : show a progress bar while training.
+        classifier fitted to them is too sure of others; the rows that `Training(validation=…)` held out are few, but
+        like those to come. "all" fits to all rows and names those held out: the estimator's `fit` must take `held_out`,
+        as those of GPForestClassifier and GPTreeClassifier do.
+    random_state : int, RandomState or None
+        Training in a folder, or in several processes, needs an int.
+    device : "auto", "cpu" or "cuda"
+    folder : path, optional
+        For checkpoints, log and curves. An interrupted `fit` goes on from there, and one that is done is not trained
+        again: another `classifier`, `refit` or `predict_at` costs no training.
+    verbose : bool
+        Show a progress bar while training.
 
-    Fitted, it has `network_`, `classes_`, `tree_`, `log_` (a row an epoch, see `gptree.deep.Trained`), `best_epoch_`,
-    `rows_` (those trained on), `ensemble_` (the layers trained on top of the network that predict, a
-    `gptree.deep.WeightedEnsemble`; None where `classifier` predicts), and `classifier_`, the fitted
-    `classifier` or None.
+    Attributes
+    ----------
+    classes_ : ndarray (C,)
+        Labels in the order of the columns of `predict_proba`.
+    network_ : nn.Module
+        The trained network.
+    ensemble_ : WeightedEnsemble or None
+        The layers on top of the network that predict; None where `classifier` predicts.
+    classifier_ : estimator or None
+        The fitted `classifier`.
+    tree_, kernel_, diagnostics_
+        As on `GPTreeClassifier`, of what predicts.
+    log_ : list of dict
+        A row an epoch, see `gptree.deep.Trained`.
+    best_epoch_ : int
+    rows_ : ndarray
+        The rows trained on.
+    state_ : DeepState
+        Everything that was learnt, as one frozen value.
+
+    Examples
+    --------
+    >>> from gptree import DeepGPTreeClassifier
+    >>> from gptree.deep import convnet
+    >>> model = DeepGPTreeClassifier(convnet(embedding=32, channels=1))
     """
 
     backbone: nn.Module
@@ -126,116 +155,139 @@ class DeepGPTreeClassifier(ClassifierMixin, BaseEstimator):
     device: str = "auto"
     folder: str | Path | None = None
     verbose: bool = False
+    state_: DeepState = field(init=False)
 
     @classmethod
     def paper(cls, experiment: Experiment, backbone: nn.Module | None = None, **changes: Any) -> Self:
-        """The settings of an experiment of the GP-Tree paper; parameters given by name take the place of its own.
+        """The settings of an experiment of the GP-Tree paper.
 
         What the paper does not say: weight decay (5e-4), the crops for "cub" and "mini-imagenet" (random resized ones),
         the stem of the network for pictures of 84 pixels ("small"). For "cub" it begins with ImageNet weights: give a
         backbone that has them.
+
+        Parameters
+        ----------
+        experiment : "cifar", "cub" or "mini-imagenet"
+        backbone : nn.Module, optional
+            None is the paper's ResNet-18.
+        **changes : dict
+            Parameters that take the place of the paper's.
         """
-        known = get_args(Experiment)
-        require(experiment in known, f"experiment must be one of {known}, got {experiment!r}.")
+        names = get_args(Experiment)
+        require(experiment in names, f"experiment must be one of {names}, got {experiment!r}.")
         network, settings = _paper(experiment)
         return cls(resnet18(**network) if backbone is None else backbone, **{**settings, **changes})
 
     # ------------------------------------------------------------------------------------------------ fitting
 
     def fit(self, X: Any, y: Any = None, *, validation: tuple[Any, Any] | None = None) -> Self:
-        """Fit to inputs X and labels y (n,). A failed fit leaves the estimator as it was.
+        """Fit to inputs and labels. A failed fit leaves the estimator as it was.
 
-        X : pictures in uint8, (n, C, H, W), (n, H, W, C) or (n, H, W), or floats (n, …), in an array or a tensor; or a
+        Parameters
+        ----------
+        X : array-like, Dataset or Source
+            Pictures in uint8, (n, C, H, W), (n, H, W, C) or (n, H, W), or floats (n, …), in an array or a tensor; or a
             torch Dataset of (x, label), or a source of `gptree.deep`, which may leave y to their own labels.
-        validation : (X, y), in place of the share of X that `Training(validation=…)` sets aside to be measured after
-            every epoch and to calibrate in the end; none of them in X, unless `Training(calibrate=False)` has them
-            measured and no more.
+        y : array-like (n,), optional
+            Labels.
+        validation : (X, y), optional
+            In place of the share of X that `Training(validation=…)` sets aside to be measured after every epoch and to
+            calibrate in the end; none of them in X, unless `Training(calibrate=False)` has them measured and no more.
+
+        Returns
+        -------
+        self
         """
-        before = dict(self.__dict__)
-        try:
-            self._fit(X, y, validation)
-        except BaseException:
-            self.__dict__ = before
-            raise
+        self.state_ = self._fit(X, y, validation)
         return self
 
-    def _fit(self, X: Any, y: Any, validation: tuple[Any, Any] | None) -> None:
+    def _fit(self, X: Any, y: Any, validation: tuple[Any, Any] | None) -> DeepState:
         self._check_parameters()
         dtype = dtype_of(self.backbone)
-        source, training, validation_rows = as_source(X, dtype, self.augment), replace(self.training), None
+        source, training, validation_rows = as_source(X, dtype, self.augment), self.training, None
         require(
             validation is None or (isinstance(validation, tuple | list) and len(validation) == 2),
             "validation is a pair (X, y).",
         )
-        self.inputs_ = Inputs.of(source, dtype)
-        self.labels_, codes = np.unique(labels_of(source, y), return_inverse=True)
+        inputs = Inputs.of(source, dtype)
+        labels, codes = np.unique(labels_of(source, y), return_inverse=True)
         if validation is not None:
-            others = self.inputs_.source(validation[0])
-            validation_rows = others, class_numbers(labels_of(others, validation[1]), self.labels_)
+            others = inputs.source(validation[0])
+            validation_rows = others, class_numbers(labels_of(others, validation[1]), labels)
             training = replace(training, validation=None)
         require(
             self.classifier_rows == "trained" or training.validation is not None,
             f'classifier_rows="{self.classifier_rows}" needs rows held out: set Training(validation=…), and give no '
             "validation to fit.",
         )
-        self.seed_ = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
+        seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
         if self.classifier_rows == "all":
-            self._check_held_back(codes, training)
+            _check_held_out(codes, labels, training, seed)
         trained = train(
             self.backbone,
             source,
             codes,
-            self.labels_.tolist(),
+            labels.tolist(),
             training=training,
-            head=replace(self.variational),  # `set_params` changes settings in place, and the fitted head has its own
+            head=self.variational,
             kernel=self.kernel,
             tree=self.tree,
-            seed=self.seed_,
+            seed=seed,
             device=self.device,
             folder=self.folder,
             progress=self.verbose,
             validation=validation_rows,
         )
-        self.network_, self.log_, self.best_epoch_ = trained.network, trained.log, trained.best_epoch
-        self.rows_ = trained.rows
-        self._finish(trained, source, codes)
+        state = DeepState(
+            network=trained.network,
+            labels=labels,
+            inputs=inputs,
+            seed=seed,
+            device=trained.ensemble.weights.device,
+            rows=trained.rows,
+            log=trained.log,
+            best_epoch=trained.best_epoch,
+            ensemble=trained.ensemble,
+        )
+        if self.classifier is None:
+            self._finish_ensemble(state, trained, source, codes)
+            return state
+        return replace(state, ensemble=None, classifier=self._fit_classifier(state, source, codes))
 
-    def _finish(self, trained: Trained, source: Source, codes: np.ndarray) -> None:
-        """What predicts, and what it still has to learn from the clean embeddings."""
-        self.ensemble_: WeightedEnsemble | None = trained.ensemble if self.classifier is None else None
-        self.classifier_: Any = None
-        self.device_ = trained.ensemble.weights.device
-        if self.ensemble_ is not None:
-            if self.refit:
-                self.ensemble_.first.refit(*self._clean(Rows(source, self.rows_, codes[self.rows_])), self.refit)
-            as_trained = not self.refit and self._how in ((), ("quadrature",))  # and so were the weights chosen
-            if not as_trained and self.training.calibrate and trained.held_out is not None:
-                self.ensemble_.choose(*self._clean(trained.held_out), *self._how)
-        else:
-            everyone = np.arange(len(codes))
-            held_out = np.setdiff1d(everyone, self.rows_)
-            rows = {"trained": self.rows_, "held_out": held_out, "all": everyone}[self.classifier_rows]
-            named = {"held_out": np.isin(everyone, held_out)} if self.classifier_rows == "all" else {}
-            embeddings, _ = self._clean(Rows(source, rows, codes[rows]))
-            classifier: Any = clone(self.classifier)
-            if classifier.get_params(deep=False).get("random_state", 0) is None:
-                classifier.set_params(random_state=self.seed_)  # one seed decides everything
-            self.classifier_ = classifier.fit(embeddings.cpu().numpy(), self.labels_[codes[rows]], **named)
-            if isinstance(self.classifier_, GPTreeClassifier | GPForestClassifier):  # explanations name rows of X
-                self.classifier_.origins_[:, 1] = rows[self.classifier_.origins_[:, 1]]
+    def _finish_ensemble(self, state: DeepState, trained: Trained, source: Source, codes: np.ndarray) -> None:
+        """Refit the variational head, and calibrate where predictions are not those of training."""
+        assert state.ensemble is not None
+        how = state.prediction_arguments(self.predict_at)
+        if self.refit:
+            state.ensemble.first.refit(*state.clean(Rows(source, state.rows, codes[state.rows])), self.refit)
+        as_trained = not self.refit and how in ((), ("quadrature",))  # and so were the weights chosen
+        if not as_trained and self.training.calibrate and trained.held_out is not None:
+            state.ensemble.choose(*state.clean(trained.held_out), *how)
 
-    def _clean(self, some: Rows) -> tuple[Tensor, Tensor]:
-        """Embeddings of clean inputs, and their classes."""
-        classes = torch.as_tensor(some.y, device=self.device_)
-        return embed_rows(self.network_, some.source, some.rows, self.device_), classes
+    def _fit_classifier(self, state: DeepState, source: Source, codes: np.ndarray) -> Any:
+        """The estimator on the clean embeddings of `classifier_rows`."""
+        everyone = np.arange(len(codes))
+        held_out = np.setdiff1d(everyone, state.rows)
+        rows = {"trained": state.rows, "held_out": held_out, "all": everyone}[self.classifier_rows]
+        named = {"held_out": np.isin(everyone, held_out)} if self.classifier_rows == "all" else {}
+        embeddings, _ = state.clean(Rows(source, rows, codes[rows]))
+        classifier: Any = clone(self.classifier)
+        if classifier.get_params(deep=False).get("random_state", 0) is None:
+            classifier.set_params(random_state=state.seed)  # one seed decides everything
+        classifier.fit(embeddings.cpu().numpy(), state.labels[codes[rows]], **named)
+        if isinstance(classifier, GPTreeClassifier | GPForestClassifier):  # explanations name rows of X
+            origins = classifier.state_.origins.copy()
+            origins[:, 1] = rows[origins[:, 1]]
+            classifier.state_ = replace(classifier.state_, origins=origins)
+        return classifier
 
     def _check_parameters(self) -> None:
         """What `train` does not look at, before any work is done."""
         for name, kind in (("backbone", nn.Module), ("training", Training), ("variational", VariationalTree)):
             if not isinstance(getattr(self, name), kind):
                 raise TypeError(f"{name} must be a {kind.__name__}, not {getattr(self, name)!r}.")
-        for name, known in (("predict_at", get_args(PredictAt)), ("classifier_rows", get_args(ClassifierRows))):
-            require(getattr(self, name) in known, f"{name} must be one of {known}, not {getattr(self, name)!r}.")
+        for name, names in (("predict_at", get_args(PredictAt)), ("classifier_rows", get_args(ClassifierRows))):
+            require(getattr(self, name) in names, f"{name} must be one of {names}, not {getattr(self, name)!r}.")
         whole = isinstance(self.refit, int | np.integer) and self.refit is not True and self.refit >= 0
         require(whole, f"refit is a number of sweeps, 0 for none, not {self.refit!r}.")
         able = all(hasattr(self.classifier, name) for name in ("fit", "predict_log_proba"))
@@ -266,75 +318,161 @@ class DeepGPTreeClassifier(ClassifierMixin, BaseEstimator):
             "an int.",
         )
 
-    def _check_held_back(self, codes: np.ndarray, training: Training) -> None:
-        """What `held_out` asks for, before the network is trained."""
-        _, held_out = split_rows(codes, self.labels_.tolist(), training.validation, self.seed_)
-        counts = np.bincount(codes[held_out], minlength=len(self.labels_))
-        require(
-            counts.min() >= 2,
-            'classifier_rows="all" needs two rows of every class held out, and there are fewer of '
-            f"{self.labels_.tolist()[counts.argmin()]!r}: hold more back, such as Training(validation=2).",
-        )
-
     # --------------------------------------------------------------------------------------------- prediction
 
     def embed(self, X: Any) -> np.ndarray:
-        """Embeddings (n, d) of inputs, as the trained network gives them."""
-        return self._embedded(X).cpu().numpy()
+        """Embeddings of inputs, as the trained network gives them.
+
+        Parameters
+        ----------
+        X : inputs, as in `fit`
+
+        Returns
+        -------
+        ndarray (n, d)
+        """
+        return self._state().embed(X).cpu().numpy()
 
     def predict_log_proba(self, X: Any) -> np.ndarray:
-        """Class log-probabilities (n, C), columns as in `classes_`."""
-        embeddings, ensemble = self._embedded(X), self.ensemble_
-        if ensemble is None:
-            return self.classifier_.predict_log_proba(embeddings.cpu().numpy())
-        return ensemble.log_probabilities(embeddings, *self._how).cpu().numpy()
+        """Class log-probabilities.
+
+        Parameters
+        ----------
+        X : inputs, as in `fit`
+
+        Returns
+        -------
+        ndarray (n, C)
+            Columns as in `classes_`.
+        """
+        state = self._state()
+        embeddings = state.embed(X)
+        if state.ensemble is None:
+            return state.classifier.predict_log_proba(embeddings.cpu().numpy())
+        how = state.prediction_arguments(self.predict_at)
+        return state.ensemble.log_probabilities(embeddings, *how).cpu().numpy()
 
     def predict_proba(self, X: Any) -> np.ndarray:
-        """Class probabilities (n, C), columns as in `classes_`."""
+        """Class probabilities.
+
+        Parameters
+        ----------
+        X : inputs, as in `fit`
+
+        Returns
+        -------
+        ndarray (n, C)
+            Columns as in `classes_`.
+        """
         return np.exp(self.predict_log_proba(X))
 
     def predict(self, X: Any) -> np.ndarray:
-        """The most probable label of each input."""
+        """The most probable label of each input.
+
+        Parameters
+        ----------
+        X : inputs, as in `fit`
+
+        Returns
+        -------
+        ndarray (n,)
+        """
         return self.classes_[self.predict_log_proba(X).argmax(1)]
 
-    @property
-    def _how(self) -> tuple[str, ...]:
-        """What `ensemble_` must know of how to predict."""
-        return (self.predict_at,) if self.ensemble_ is not None and isinstance(self.ensemble_.first, TreeHead) else ()
+    def decision_path(self, X: Any) -> scipy.sparse.csr_array:
+        """The nodes of `tree_` on the path of each input's predicted class.
+
+        Parameters
+        ----------
+        X : inputs, as in `fit`
+
+        Returns
+        -------
+        sparse array of bool (n, nodes)
+        """
+        return path_matrix(self.tree_, self.predict_log_proba(X).argmax(1))
+
+    def curves(self, path: str | Path) -> None:
+        """Draw loss, bound, accuracy and calibration over the epochs.
+
+        Parameters
+        ----------
+        path : path
+            Of the picture.
+        """
+        plot_curves(self._state().log).savefig(path)
+
+    # ------------------------------------------------------------------------------------------------ fitted values
+
+    def _state(self) -> DeepState:
+        check_is_fitted(self)
+        return self.state_
 
     @property
     def classes_(self) -> np.ndarray:
         """Labels: sorted, and after them those that arrived later."""
-        check_is_fitted(self)
-        return self.labels_ if self.classifier_ is None else self.classifier_.classes_
+        state = self._state()
+        return state.labels if state.classifier is None else state.classifier.classes_
+
+    @property
+    def network_(self) -> nn.Module:
+        """The trained network."""
+        return self._state().network
+
+    @property
+    def ensemble_(self) -> Any:
+        """The layers on top of the network that predict; None where `classifier` predicts."""
+        return self._state().ensemble
+
+    @property
+    def classifier_(self) -> Any:
+        """The fitted `classifier`, or None."""
+        return self._state().classifier
+
+    @property
+    def log_(self) -> list[dict[str, Any]]:
+        """A row an epoch."""
+        return self._state().log
+
+    @property
+    def best_epoch_(self) -> int:
+        """The epoch whose state was kept."""
+        return self._state().best_epoch
+
+    @property
+    def rows_(self) -> np.ndarray:
+        """The rows trained on."""
+        return self._state().rows
 
     @property
     def tree_(self) -> ClassTree:
         """The class tree; node and class numbers refer to `classes_`."""
-        check_is_fitted(self)
-        if self.ensemble_ is None:
-            return self.classifier_.tree_
-        if isinstance(self.ensemble_.first, ObjectiveLayer):
-            raise AttributeError("there is no tree: all epochs were cross-entropy (cross_entropy_epochs=epochs).")
-        return self.ensemble_.first.tree
+        state = self._state()
+        return self._classifier_with("tree_").tree_ if state.ensemble is None else state.head.tree
+
+    @property
+    def kernel_(self) -> Kernel:
+        """The kernel that was fitted."""
+        state = self._state()
+        return self._classifier_with("kernel_").kernel_ if state.ensemble is None else state.head.kernel
+
+    @property
+    def diagnostics_(self) -> dict[str, np.ndarray]:
+        """Of the fitted `classifier`; of the variational head the inducing points and the kind of each node."""
+        state = self._state()
+        if state.ensemble is None:
+            return self._classifier_with("diagnostics_").diagnostics_
+        points = np.bincount(state.head.point_class.cpu().numpy(), minlength=len(state.labels))
+        members = [points[state.head.tree.members(node)].sum() for node in range(state.head.tree.n_nodes)]
+        return {"inducing_points": np.array(members), "posterior": np.full(len(members), "sparse")}
 
     @property
     def n_features_in_(self) -> int:
         """Numbers in an input, where inputs are vectors."""
-        check_is_fitted(self)
-        if len(self.inputs_.shape) != 1:
-            raise AttributeError(f"inputs are no vectors of features: they have shape {self.inputs_.shape}.")
-        return self.inputs_.shape[0]
-
-    def curves(self, path: str | Path) -> None:
-        """Draw loss, bound, accuracy and calibration over the epochs into a file."""
-        check_is_fitted(self)
-        plot_curves(self.log_).savefig(path)
-
-    def _embedded(self, X: Any) -> Tensor:
-        check_is_fitted(self)
-        source = self.inputs_.source(X)
-        return embed_rows(self.network_, source, np.arange(len(source)), self.device_)
+        shape = self._state().inputs.shape
+        if len(shape) != 1:
+            raise AttributeError(f"inputs are no vectors of features: they have shape {shape}.")
+        return shape[0]
 
     # ------------------------------------------------------------------------------------------ classes that arrive
 
@@ -355,14 +493,14 @@ class DeepGPTreeClassifier(ClassifierMixin, BaseEstimator):
 
     def _classifier_with(self, name: str) -> Any:
         """The fitted `classifier`, which must have an attribute."""
-        check_is_fitted(self)
-        if not hasattr(self.classifier_, name):
+        classifier = self._state().classifier
+        if not hasattr(classifier, name):
             raise AttributeError(
                 f"{name} needs a classifier that can do it, such as classifier=GPForestClassifier(growth=Growth()); "
                 f"this model has classifier={self.classifier!r}. With a folder=…, fitting again with another "
                 "classifier trains nothing again."
             )
-        return self.classifier_
+        return classifier
 
     # -------------------------------------------------------------------------------------------- save and load
 
@@ -370,8 +508,13 @@ class DeepGPTreeClassifier(ClassifierMixin, BaseEstimator):
         """Write the fitted estimator into a folder: JSON and safetensors, no code. Safe against interruption.
 
         A fitted `classifier` is a model of its own in a folder within.
+
+        Parameters
+        ----------
+        folder : path
+            New, empty, or one that holds a model already, which is replaced as a whole.
         """
-        check_is_fitted(self)
+        self._state()
         save_deep(self, folder)
 
     @classmethod
@@ -381,29 +524,26 @@ class DeepGPTreeClassifier(ClassifierMixin, BaseEstimator):
         backbone: nn.Module | None = None,
         *,
         kernel: Kernel | None = None,
+        settings: Sequence[type] = (),
         device: str | None = None,
     ) -> Self:
-        """Read an estimator; networks of your own code need one like it as `backbone`, kernels one as `kernel`."""
-        return load_deep(cls, folder, backbone, kernel, device)
+        """Read an estimator of this class; see `gptree.load_model`, which reads any."""
+        return load_deep(cls, folder, backbone, kernel, settings, device)
 
 
-def load_model(
-    folder: str | Path, *, backbone: nn.Module | None = None, kernel: Kernel | None = None, device: str | None = None
-) -> Any:
-    """Read whichever estimator a folder holds; its `load` says when a backbone or a kernel is needed."""
-    path = Path(folder) / DOCUMENT
-    try:
-        name = json.loads(path.read_text(encoding="utf-8"))["estimator"]
-    except (OSError, ValueError, LookupError, TypeError):
-        name = None  # reading it says what is wrong
-    if name == DeepGPTreeClassifier.__name__:
-        return DeepGPTreeClassifier.load(folder, backbone, kernel=kernel, device=device)
-    require(backbone is None, f"{folder} holds no network, and needs no backbone.")
-    return forest.load_model(folder, kernel=kernel, device=device)
+def _check_held_out(codes: np.ndarray, labels: np.ndarray, training: Training, seed: int) -> None:
+    """What `held_out` asks for, before the network is trained."""
+    _, held_out = split_rows(codes, labels.tolist(), training.validation, seed)
+    counts = np.bincount(codes[held_out], minlength=len(labels))
+    require(
+        counts.min() >= 2,
+        'classifier_rows="all" needs two rows of every class held out, and there are fewer of '
+        f"{labels.tolist()[counts.argmin()]!r}: hold out more, such as Training(validation=2).",
+    )
 
 
 def _paper(experiment: Experiment) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Of the network, and of the estimator: new values every time, since `set_params` changes them in place."""
+    """Of the network, and of the estimator."""
     crop = RandomCrop(4) if experiment == "cifar" else RandomResizedCrop()
     network, training, inducing = {
         "cifar": (

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
-from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import column_or_1d
 from torch import Tensor, nn
 from torch.utils.data import Dataset
@@ -17,7 +15,7 @@ from torch.utils.data import Dataset
 from gptree.deep import Arrays, Augmentation, FromDataset, Source, require_shape
 from gptree.deep.data.inputs import as_inputs, as_tensor
 from gptree.deep.loop.evaluation import precision_of
-from gptree.estimators.incremental import to_numpy
+from gptree.estimators.validation import check_targets, to_numpy
 from gptree.settings import require
 
 
@@ -84,9 +82,7 @@ def labels_of(source: Source, y: Any) -> np.ndarray:
     """The labels given, or those that the source has; (n,)."""
     y = source.labels if y is None else column_or_1d(to_numpy(y))
     require(y is not None, "there are no labels: give y, or a data set of (x, label).")
-    with warnings.catch_warnings():  # few examples a class are nothing strange here
-        warnings.filterwarnings("ignore", "The number of unique classes is greater than 50%")
-        check_classification_targets(y)
+    check_targets(np.asarray(y))
     return np.asarray(y)
 
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 import copy
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,9 @@ from gptree.deep import (
     build_backbone,
 )
 from gptree.estimators.deep_inputs import Inputs
-from gptree.estimators.forest import GPForestClassifier, GPTreeClassifier, load_model
+from gptree.estimators.deep_state import DeepState
+from gptree.estimators.forest import GPForestClassifier, GPTreeClassifier
+from gptree.estimators.storage import load_estimator
 from gptree.settings import require
 from gptree.storage import (
     DOCUMENT,
@@ -71,7 +74,12 @@ def _classifiers(folder: Path) -> list[int]:
 
 
 def load_deep(
-    family: Any, folder: str | Path, backbone: nn.Module | None, kernel: Kernel | None, device: str | None
+    family: Any,
+    folder: str | Path,
+    backbone: nn.Module | None,
+    kernel: Kernel | None,
+    settings: Sequence[type],
+    device: str | None,
 ) -> Any:
     """Read an estimator of the class `family`."""
     document, tensors = read_folder(folder)
@@ -80,29 +88,36 @@ def load_deep(
         raise StorageError(f"{folder} holds a {name}; this call loads {family.__name__}.")
     try:
         network, before = _networks_from_parts(document["network"], tensors, backbone)
-        parameters = {name: decode(value) for name, value in document["parameters"].items()}
+        parameters = {name: decode(value, settings) for name, value in document["parameters"].items()}
         parameters["augment"] = tuple(parameters["augment"])
         own_kernel, parameters["kernel"] = _kernel_from_parts(document["kernel"], tensors, kernel)
         estimator = family(before, **parameters)
         if device is not None:
             estimator.device = device
-        estimator.device_ = _place(estimator.device)
-        estimator.network_ = network.to(estimator.device_).eval()
-        if estimator.device_.type == "cuda":  # as in training
+        place = _place(estimator.device)
+        network = network.to(place).eval()
+        if place.type == "cuda":  # as in training
             network.to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
-        estimator.labels_ = labels_from_json(document["classes"])
-        estimator.rows_ = tensors["rows"].numpy()
-        estimator.seed_, estimator.log_, estimator.best_epoch_ = (document[k] for k in ("seed", "log", "best_epoch"))
-        estimator.inputs_ = _inputs_from_json(document["inputs"])
-        estimator.ensemble_ = estimator.classifier_ = None
+        state = DeepState(
+            network=network,
+            labels=labels_from_json(document["classes"]),
+            inputs=_inputs_from_json(document["inputs"]),
+            seed=document["seed"],
+            device=place,
+            rows=tensors["rows"].numpy(),
+            log=document["log"],
+            best_epoch=document["best_epoch"],
+        )
         if document["classifier"] is None:
-            estimator.ensemble_ = _ensemble_from_parts(
-                document["ensemble"], below("ensemble", tensors), estimator, kernel
-            )
+            ensemble = _ensemble_from_parts(document["ensemble"], below("ensemble", tensors), state, kernel, settings)
+            state = replace(state, ensemble=ensemble)
         else:
-            where = Path(folder) / document["classifier"]
-            estimator.classifier_ = load_model(where, kernel=None if own_kernel else kernel, device=device)
-            estimator.classifier = clone(estimator.classifier_)
+            families = {family.__name__: family for family in (GPTreeClassifier, GPForestClassifier)}
+            inner = Path(folder) / document["classifier"]
+            classifier = load_estimator(inner, families, None if own_kernel else kernel, settings, device)
+            estimator.classifier = clone(classifier)
+            state = replace(state, classifier=classifier)
+        estimator.state_ = state
     except (KeyError, TypeError, RuntimeError) as error:  # the last from tensors that do not fit
         raise StorageError(f"{folder} is damaged or incomplete: {error!r}.") from None
     return estimator
@@ -131,18 +146,18 @@ def _estimator_to_parts(estimator: Any) -> tuple[dict[str, Any], dict[str, Tenso
     ensemble = estimator.ensemble_
     if ensemble is not None:
         tensors |= present("ensemble", **ensemble.state_dict())
-    tensors["rows"] = torch.as_tensor(estimator.rows_)
+    tensors["rows"] = torch.as_tensor(estimator.state_.rows)
     document = {
         "gptree": gptree.__version__,
         "estimator": type(estimator).__name__,
         "parameters": parameters,
         "kernel": kernel,
         "network": network,
-        "classes": labels_to_json(estimator.labels_),
-        "seed": estimator.seed_,
-        "log": estimator.log_,
-        "best_epoch": estimator.best_epoch_,
-        "inputs": vars(estimator.inputs_),
+        "classes": labels_to_json(estimator.state_.labels),
+        "seed": estimator.state_.seed,
+        "log": estimator.state_.log,
+        "best_epoch": estimator.state_.best_epoch,
+        "inputs": vars(estimator.state_.inputs),
         "ensemble": None if ensemble is None else [_layer_to_json(layer) for layer in ensemble.layers],
         "classifier": None,
     }
@@ -233,18 +248,27 @@ def _layer_to_json(layer: Any) -> dict[str, Any]:
 
 
 def _ensemble_from_parts(
-    documents: list[Mapping[str, Any]], tensors: dict[str, Tensor], estimator: Any, given: Kernel | None
+    documents: list[Mapping[str, Any]],
+    tensors: dict[str, Tensor],
+    state: DeepState,
+    given: Kernel | None,
+    settings: Sequence[type],
 ) -> WeightedEnsemble:
     parts = ((document, below(f"layers.{k}", tensors)) for k, document in enumerate(documents))
-    ensemble = WeightedEnsemble(*(_layer_from_parts(*part, estimator, given) for part in parts))
+    ensemble = WeightedEnsemble(*(_layer_from_parts(*part, state, given, settings) for part in parts))
     ensemble.weights.copy_(tensors["weights"])
     return ensemble
 
 
 def _layer_from_parts(
-    document: Mapping[str, Any], tensors: dict[str, Tensor], estimator: Any, given: Kernel | None
+    document: Mapping[str, Any],
+    tensors: dict[str, Tensor],
+    state: DeepState,
+    given: Kernel | None,
+    settings_classes: Sequence[type],
 ) -> TreeHead | ObjectiveLayer:
-    place, n_classes, settings = estimator.device_, len(estimator.labels_), decode(document["settings"])
+    settings = decode(document["settings"], settings_classes)
+    place, n_classes = state.device, len(state.labels)
     if document["tree"] is None:
         width, dtype = tensors["weight"].shape[1], tensors["weight"].dtype
         layer = settings.layer(width, n_classes, 0, dtype).to(place)

@@ -1,19 +1,18 @@
-"""Why a class was predicted: the decisions on its path, and the nearest training examples."""
+"""Explanations of predictions: the decisions on the path of a class, and its nearest training examples."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import scipy.sparse
 import torch
-from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from gptree.inference import PredictAt
-from gptree.model import ForestModel
+from gptree.estimators.base import TreeEstimator
+from gptree.estimators.state import FittedState
 from gptree.tree import ClassTree
 
 
@@ -133,68 +132,72 @@ def _origin(neighbour: Neighbour) -> str:
     return f"row {neighbour.row}" + (f" of journal entry {neighbour.entry}" if neighbour.entry else "")
 
 
-class ExplainMixin:
-    """A classifier that says why."""
-
-    # of the classifier
-    classes_: np.ndarray
-    model_: ForestModel
-    y_: np.ndarray
-    origins_: np.ndarray
-    tree_: ClassTree
-    predict_at: PredictAt
-    _validated: Callable[[Any], np.ndarray]
-    _features: Callable[[np.ndarray], Tensor]
-    _class_scores: Callable[[Tensor, np.ndarray], Tensor | None]
-    _log_probabilities: Callable[[Tensor, np.ndarray], Tensor]
+class ExplainMixin(TreeEstimator):
+    """A classifier that gives the reasons of its predictions."""
 
     def decision_path(self, X: Any) -> scipy.sparse.csr_array:
-        """Which nodes of `tree_` lie on the path of each row's predicted class: (n, nodes), sparse."""
-        winners = self._explained(X)[2].argmax(1)
-        paths = [[node for node, _ in self.tree_.path(c)] for c in range(len(self.classes_))]
-        indices = [paths[c] for c in winners]
-        pointers = np.cumsum([0, *map(len, indices)])
-        flat = np.concatenate([*indices, []]).astype(np.int64)
-        return scipy.sparse.csr_array(
-            (np.ones(len(flat), dtype=bool), flat, pointers), shape=(len(winners), self.tree_.n_nodes)
-        )
+        """The nodes of `tree_` on the path of each row's predicted class.
+
+        Parameters
+        ----------
+        X : array-like (n, d)
+
+        Returns
+        -------
+        sparse array of bool (n, nodes)
+        """
+        query = self._query(X)
+        return path_matrix(query.state.model.trees[0], query.log_p.argmax(1))
 
     def explain(self, X: Any, n_neighbours: int = 3) -> list[Explanation]:
-        """For each row: the path of the predicted class in `tree_` with the probability of each decision and the labels
-        on both sides, and the nearest training examples of that class.
+        """The path of each row's predicted class in `tree_`, and the nearest training examples of that class.
 
         In a forest the path is that of the first tree, so that its product is not quite the forest's probability.
+
+        Parameters
+        ----------
+        X : array-like (n, d)
+        n_neighbours : int
+
+        Returns
+        -------
+        list of Explanation
+            One for each row: the probability of each decision with the labels on both sides, and the neighbours.
         """
-        features, raw, log_p = self._explained(X)
-        scores = self._class_scores(features, raw)
-        left, right = self.model_.node_log_probabilities(features, scores, self.predict_at)
-        prior = self.model_.prior_means(scores)
+        query = self._query(X)
+        state, model = query.state, query.state.model
+        scores = state.class_scores(query.features, query.raw)
+        left, right = model.node_log_probabilities(query.features, scores, self.predict_at)
+        prior = model.prior_means(scores)
         prior = torch.zeros_like(left) if prior is None else prior
-        left, right, prior = (values[self.model_.node_of[0]].cpu().numpy() for values in (left, right, prior))
-        labels = self.classes_.tolist()
+        left, right, prior = (values[model.node_of[0]].cpu().numpy() for values in (left, right, prior))
+        labels = state.classes.tolist()
         return [
             explanation(
                 labels,
-                log_p[i],
-                decisions(self.tree_, labels, int(winner), left[:, i], right[:, i], prior[:, i]),
-                self._neighbours(features[i], int(winner), n_neighbours),
+                query.log_p[i],
+                decisions(model.trees[0], labels, int(winner), left[:, i], right[:, i], prior[:, i]),
+                _neighbours(state, query.features[i], int(winner), n_neighbours),
             )
-            for i, winner in enumerate(log_p.argmax(1))
+            for i, winner in enumerate(query.log_p.argmax(1))
         ]
 
-    def _neighbours(self, x: Tensor, winner: int, count: int) -> tuple[Neighbour, ...]:
-        rows = np.flatnonzero(self.y_ == winner)
-        known = self.model_.predictor.grams.X[torch.as_tensor(rows)]
-        similarity = torch.nn.functional.cosine_similarity(known, x[None], dim=1)
-        nearest = similarity.argsort(descending=True)[:count]
-        return tuple(
-            Neighbour(int(self.origins_[rows[int(j)], 1]), float(similarity[j]), int(self.origins_[rows[int(j)], 0]))
-            for j in nearest
-        )
 
-    def _explained(self, X: Any) -> tuple[Tensor, np.ndarray, np.ndarray]:
-        """Mapped features, raw features and class log-probabilities."""
-        check_is_fitted(self)
-        X = self._validated(X)
-        features = self._features(X)
-        return features, X, self._log_probabilities(features, X).cpu().numpy()
+def path_matrix(tree: ClassTree, classes: np.ndarray) -> scipy.sparse.csr_array:
+    """Which nodes lie on the path of each class number (n,): sparse booleans (n, nodes)."""
+    paths = [[node for node, _ in tree.path(c)] for c in range(tree.n_classes)]
+    indices = [paths[c] for c in classes]
+    pointers = np.cumsum([0, *map(len, indices)])
+    flat = np.concatenate([*indices, []]).astype(np.int64)
+    return scipy.sparse.csr_array((np.ones(len(flat), dtype=bool), flat, pointers), shape=(len(classes), tree.n_nodes))
+
+
+def _neighbours(state: FittedState, x: Tensor, winner: int, count: int) -> tuple[Neighbour, ...]:
+    """The kept examples of a class that are nearest to x (d,)."""
+    rows = np.flatnonzero(state.y == winner)
+    similarity = torch.nn.functional.cosine_similarity(state.X[torch.as_tensor(rows)], x[None], dim=1)
+    nearest = similarity.argsort(descending=True)[:count]
+    return tuple(
+        Neighbour(int(state.origins[rows[int(j)], 1]), float(similarity[j]), int(state.origins[rows[int(j)], 0]))
+        for j in nearest
+    )

@@ -1,95 +1,78 @@
-"""Fitted classifiers that learn new classes, forget them, and take back what was wrong."""
+"""Operations on the classes of a fitted classifier: adding, removing, renaming, merging, undoing."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, is_dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, is_dataclass, replace
 from typing import Any, Self
 
 import numpy as np
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import validate_data
 from torch import Tensor
 
-from gptree.estimators.prior_mean import as_expert
-from gptree.experts import FittedExpert, FittedSingle
+from gptree.estimators.base import TreeEstimator
+from gptree.estimators.state import FittedState
+from gptree.estimators.validation import as_expert, to_numpy
+from gptree.experts import FittedSingle
 from gptree.incremental import (
     BaseState,
     ClassRegistry,
     Entry,
-    GrownState,
     Growth,
     GrowthConfig,
     base_of,
     grow,
     now,
-    replay,
     with_novel_experts,
 )
 from gptree.incremental.journal import Kind
-from gptree.inference import Grams, Inference, LargeNodes, NodePredictor
-from gptree.model import ForestModel
+from gptree.inference import Grams, NodePredictor
 from gptree.tree import ClassTree
-
-
-def to_numpy(values: Any) -> Any:
-    """Torch tensors from any device as arrays; everything else as it is."""
-    return values.detach().cpu().numpy() if isinstance(values, Tensor) else values
 
 
 @dataclass(frozen=True)
 class Memory:
-    """What a model keeps of the examples it has seen."""
+    """What a model keeps of the examples it has seen.
+
+    Attributes
+    ----------
+    counts : dict
+        Examples kept of each class, by label.
+    example_bytes : int
+        Bytes of their embeddings.
+    nbytes : int
+        Bytes of everything the model keeps: embeddings, statistics, node posteriors and the journal.
+    """
 
     counts: dict[Any, int]
-    """Examples kept of each class."""
     example_bytes: int
-    """Their embeddings."""
     nbytes: int
-    """Everything the model keeps: embeddings, statistics, node posteriors and the journal."""
 
     def __len__(self) -> int:
         return sum(self.counts.values())
 
 
-class IncrementalMixin:
+class IncrementalMixin(TreeEstimator):
     """Operations on a fitted classifier whose classes change. All of them change it in place and return it.
 
     A failed operation leaves the estimator as it was. `classes_`, and with it the columns of `predict_proba`, keep the
     order of arrival: the base classes sorted, then those of each session sorted.
     """
 
-    # of the classifier
-    growth: Growth | None
-    kernel: Any
-    inference: Inference | None
-    prior_mean: Any
-    class_prior: Any
-    tree: Any
-    n_jobs: int | None
-    classes_: np.ndarray
-    model_: ForestModel
-    experts_: FittedExpert | None
-    y_: np.ndarray
-    origins_: np.ndarray
-    left_out_: Tensor | None
-    seed_: int
-    _inference: Callable[[], Inference]
-    _large_nodes: Callable[[Inference], LargeNodes | None]
-    _tree_seeds: Callable[[], list[int]]
-    _budget: Callable[[], int]
-    _features: Callable[[np.ndarray], Tensor]
-    _on_sphere: Callable[[Tensor], Tensor]
-
-    base_: BaseState | None
-    """What the base session left behind; None until a model that was fitted without growth changes."""
-    grown_: GrownState | None
-    """What `model_` and `experts_` are part of; None until the first operation."""
-    journal_: tuple[Entry, ...]
-    """What happened since the model was fitted, `fit` first."""
-
     def add_classes(self, X: Any, y: Any) -> Self:
-        """Learn classes never seen from a few examples each: features X (n, d), labels y (n,)."""
+        """Learn classes never seen before from a few examples each.
+
+        Parameters
+        ----------
+        X : array-like (n, d)
+        y : array-like (n,)
+            Labels that `classes_` does not hold.
+
+        Returns
+        -------
+        self
+        """
         return self._do("add_classes", **self._examples(X, y))
 
     def add_examples(self, X: Any, y: Any) -> Self:
@@ -97,6 +80,16 @@ class IncrementalMixin:
 
         Of the base trees, only nodes on the paths of these classes are fitted again, to what is kept of the base and
         the new examples. Nodes of novel classes are fitted again with the experts that give their prior means.
+
+        Parameters
+        ----------
+        X : array-like (n, d)
+        y : array-like (n,)
+            Labels of `classes_`.
+
+        Returns
+        -------
+        self
         """
         return self._do("add_examples", **self._examples(X, y))
 
@@ -105,10 +98,18 @@ class IncrementalMixin:
 
         A class of the base session can only be cut out of the trees: the nodes around it keep what they learnt from it,
         and a warning says so.
+
+        Parameters
+        ----------
+        labels : list of labels
+
+        Returns
+        -------
+        self
         """
-        check_is_fitted(self)
+        state = self._state()
         labels, note = self._labels(labels), ""
-        base = [c.label for c in self._registry(self.journal_).base if c.label in labels]
+        base = [c.label for c in state.registry().base if c.label in labels]
         if base:
             note = f"cut out of the base trees: {', '.join(map(repr, base))}; the nodes around keep what they learnt"
         self._do("remove_classes", labels=labels, note=note)
@@ -117,8 +118,16 @@ class IncrementalMixin:
         return self
 
     def rename_class(self, old: Any, new: Any) -> Self:
-        """Give a class another label. Nothing is fitted."""
-        check_is_fitted(self)
+        """Give a class another label. Nothing is fitted.
+
+        Parameters
+        ----------
+        old, new : label
+
+        Returns
+        -------
+        self
+        """
         return self._do("rename_class", labels=self._labels([old, new]))
 
     def merge_classes(self, labels: Sequence[Any], into: Any) -> Self:
@@ -126,76 +135,83 @@ class IncrementalMixin:
 
         Classes that were added become one with the examples of all. One of them may be a base class, which then takes
         in the examples of the others as `add_examples` would.
+
+        Parameters
+        ----------
+        labels : list of labels
+        into : label
+
+        Returns
+        -------
+        self
         """
-        check_is_fitted(self)
         return self._do("merge_classes", labels=self._labels([*self._labels(labels), into]))
 
     def undo(self) -> Self:
-        """Take back the last operation. The model is then what it was before, to the last bit."""
-        check_is_fitted(self)
-        if len(self.journal_) < 2:
+        """Take back the last operation. The model is then what it was before, to the last bit.
+
+        Returns
+        -------
+        self
+        """
+        journal = self._state().journal
+        if len(journal) < 2:
             raise ValueError("there is nothing to undo: the journal holds the base session only.")
-        return self._become(self.journal_[:-1])
+        return self._become(journal[:-1])
+
+    @property
+    def journal_(self) -> tuple[Entry, ...]:
+        """What happened since the model was fitted, `fit` first."""
+        return self._state().journal
 
     @property
     def sessions_(self) -> list[np.ndarray]:
         """Labels of the base classes, and then of those that each session added and that are still there."""
-        check_is_fitted(self)
-        state = self._registry(self.journal_)
-        groups = [[c.label for c in state.base]]
-        groups += [[state.novel[i].label for i in places] for places in state.sessions]
-        return [np.array(labels, dtype=self.classes_.dtype) for labels in groups]
+        state = self._state()
+        registry = state.registry()
+        groups = [[c.label for c in registry.base]]
+        groups += [[registry.novel[i].label for i in places] for places in registry.sessions]
+        return [np.array(labels, dtype=state.classes.dtype) for labels in groups]
 
     @property
     def memory_(self) -> Memory:
         """Which examples are kept, and how many bytes all that is kept takes."""
-        check_is_fitted(self)
-        y = self.y_[self.y_ >= 0]
-        counts = np.bincount(y, minlength=len(self.classes_))
-        X = self.model_.predictor.grams.X
-        named = dict(zip(self.classes_.tolist(), counts.tolist(), strict=True))
-        size = X.element_size() * X.shape[1]
-        return Memory(named, len(y) * size, nbytes(self))
+        state = self._state()
+        y = state.y[state.y >= 0]
+        counts = np.bincount(y, minlength=len(state.classes))
+        by_label = dict(zip(state.classes.tolist(), counts.tolist(), strict=True))
+        return Memory(by_label, len(y) * state.X.element_size() * state.X.shape[1], nbytes(state))
 
-    # --------------------------------------------------------------------------------------------------- what happens
+    # --------------------------------------------------------------------------------------------------- one change
 
-    def _do(self, kind: Kind, *, labels: tuple[Any, ...], note: str = "", **brought: Any) -> Self:
+    def _do(self, kind: Kind, *, labels: tuple[Any, ...], note: str = "", **examples: Any) -> Self:
         self._check_can_grow()
-        entry = Entry(kind, labels, time=now(), note=note, **brought)
-        return self._become((*self.journal_, entry))
+        entry = Entry(kind, labels, time=now(), note=note, **examples)
+        return self._become((*self._state().journal, entry))
 
     def _become(self, journal: tuple[Entry, ...]) -> Self:
-        """The model of a journal. Everything is computed before anything is changed."""
-        state = self._registry(journal)
+        state = self._state()
         growth = Growth() if self.growth is None else self.growth
-        seed = self.seed_
-        base = self.base_
-        if base is None:
-            expert, left_out = self.experts_, self.left_out_
-            if self.prior_mean is not None and len(self.classes_) == 1:
-                expert = FittedSingle()
-            labels = self._base_labels()
-            base = base_of(self.model_, expert, left_out, self.y_, labels, growth, seed, self._on_sphere)
-        if state.novel and base.expert is not None and base.novel_experts is None:
-            base = with_novel_experts(base, growth, seed, self._on_sphere)
-        grown = grow(base, state, self._rules(growth), self.grown_)
-        self._hold(base, journal, grown)
+        self.state_ = grown_state(state, journal, growth, self._growth_config(state, growth), self.prior_mean)
         return self
 
-    def _hold(self, base: BaseState, journal: tuple[Entry, ...], grown: GrownState) -> None:
-        """Show a grown model as the fitted one."""
-        state = grown.registry
-        self.base_, self.journal_, self.grown_ = base, journal, grown
-        self.model_, self.experts_ = grown.model, grown.expert
-        self.classes_ = _label_array(state.labels, self.classes_)
-        self.y_, self.origins_ = _rows_held(base, state, self.origins_)
+    def _growth_config(self, state: FittedState, growth: Growth) -> GrowthConfig:
+        inference = self._inference()
+        if inference.learn is not None:
+            inference = inference.with_params(learn=None)  # the kernel was learnt in the base session
+        return GrowthConfig(
+            strategy=growth.strategy,
+            inference=inference,
+            large_nodes=self._large_nodes(inference),
+            tree=None if isinstance(self.tree, ClassTree | list | tuple) else self.tree,  # those hold base classes only
+            tree_seeds=self._tree_seeds(state.seed),
+            seed=state.seed,
+            memory_budget=self._memory_bytes(),
+            n_jobs=self.n_jobs,
+            on_sphere=state.on_sphere,
+        )
 
-    def _registry(self, journal: tuple[Entry, ...]) -> ClassRegistry:
-        X = self.model_.predictor.grams.X
-        return replay(self._base_labels(), journal, X.shape[1], X)
-
-    def _base_labels(self) -> tuple[Any, ...]:
-        return self.journal_[0].labels
+    # ------------------------------------------------------------------------------------------------------- checks
 
     def _check_growth(self) -> None:
         """Before any work of a base session: whether its settings go together."""
@@ -220,15 +236,15 @@ class IncrementalMixin:
             raise ValueError(f"a model with this prior_mean cannot change its classes: {expert.cannot_grow}.")
 
     def _examples(self, X: Any, y: Any) -> dict[str, Any]:
-        """Validated examples as an entry of the journal brings them: sorted by label."""
-        check_is_fitted(self)
+        """Validated examples as a journal entry holds them: sorted by label."""
+        state = self._state()
         X, y = validate_data(self, to_numpy(X), to_numpy(y), dtype=[np.float64, np.float32], reset=False)
-        found, codes = np.unique(y, return_inverse=True)
+        labels, codes = np.unique(y, return_inverse=True)
         order = np.argsort(codes, kind="stable")
         return {
-            "labels": self._labels(found),
+            "labels": self._labels(labels),
             "counts": tuple(np.bincount(codes).tolist()),
-            "features": self._features(X[order]),
+            "features": state.features(X[order]),
             "rows": tuple(order.tolist()),
         }
 
@@ -237,7 +253,7 @@ class IncrementalMixin:
         if isinstance(labels, str | bytes) or not hasattr(labels, "__iter__"):
             raise ValueError(f"labels must be a list of labels, not the single value {labels!r}.")
         values = [label.item() if isinstance(label, np.generic) else label for label in to_numpy(labels)]
-        kinds = {_kind(label) for label in self.classes_.tolist()}
+        kinds = {_kind(label) for label in self._state().classes.tolist()}
         for label in values:
             if _kind(label) not in kinds:
                 raise ValueError(
@@ -246,21 +262,34 @@ class IncrementalMixin:
                 )
         return tuple(values)
 
-    def _rules(self, growth: Growth) -> GrowthConfig:
-        inference = self._inference()
-        if inference.learn is not None:
-            inference = inference.with_params(learn=None)  # the kernel was learnt in the base session
-        return GrowthConfig(
-            strategy=growth.strategy,
-            inference=inference,
-            large_nodes=self._large_nodes(inference),
-            tree=None if isinstance(self.tree, ClassTree | list | tuple) else self.tree,  # those hold base classes only
-            tree_seeds=self._tree_seeds(),
-            seed=self.seed_,
-            memory_budget=self._budget(),
-            n_jobs=self.n_jobs,
-            on_sphere=self._on_sphere,
+
+def grown_state(
+    state: FittedState, journal: tuple[Entry, ...], growth: Growth, config: GrowthConfig, prior_mean: Any
+) -> FittedState:
+    """The state of another journal; a function of base session and journal alone."""
+    registry = state.registry(journal)
+    base = state.base
+    if base is None:
+        expert = FittedSingle() if prior_mean is not None and len(state.base_labels) == 1 else state.experts
+        base = base_of(
+            state.model, expert, state.left_out, state.y, state.base_labels, growth, state.seed, state.on_sphere
         )
+    if registry.novel and base.expert is not None and base.novel_experts is None:
+        base = with_novel_experts(base, growth, state.seed, state.on_sphere)
+    grown = grow(base, registry, config, state.grown)
+    y, origins = _kept_rows(base, grown.registry, state.origins)
+    return replace(
+        state,
+        classes=_label_array(grown.registry.labels, state.classes),
+        model=grown.model,
+        experts=grown.expert,
+        y=y,
+        origins=origins,
+        journal=journal,
+        base=base,
+        grown=grown,
+        _left_out_novelty={},
+    )
 
 
 def _kind(label: Any) -> str:
@@ -279,31 +308,29 @@ def _label_array(labels: list[Any], like: np.ndarray) -> np.ndarray:
     return same if np.array_equal(same, array) else array
 
 
-def _rows_held(base: BaseState, state: ClassRegistry, origins: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _kept_rows(base: BaseState, registry: ClassRegistry, origins: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """For every row of a grown model's features: its class number (−1: of a class that is gone), and its origin."""
-    place = state.base_places(base.n_classes)
-    classes = (*state.base, *state.novel)
+    place = registry.base_places(base.n_classes)
+    classes = (*registry.base, *registry.novel)
     later = np.repeat(np.arange(len(classes)), [len(c.origins) for c in classes])
-    came = [origin for c in classes for origin in c.origins]
+    later_origins = [origin for c in classes for origin in c.origins]
     y = np.concatenate([place[base.y.cpu().numpy()], later])
-    return y, np.concatenate([origins[: len(base.X)], np.array(came, dtype=np.int64).reshape(-1, 2)])
+    return y, np.concatenate([origins[: len(base.X)], np.array(later_origins, dtype=np.int64).reshape(-1, 2)])
 
 
-def nbytes(model: Any) -> int:
-    """Bytes of all arrays that a fitted model holds on to, each counted once."""
-    found: dict[int, int] = {}
-    waiting, seen = (
-        [vars(model)[name] for name in ("model_", "experts_", "base_", "grown_", "journal_", "left_out_")],
-        set(),
-    )
+def nbytes(state: FittedState) -> int:
+    """Bytes of all arrays that a fitted state holds on to, each counted once."""
+    sizes: dict[int, int] = {}
+    waiting: list[Any] = [state.model, state.experts, state.base, state.grown, state.journal, state.left_out]
+    seen = set()
     while waiting:
         value = waiting.pop()
         if isinstance(value, Tensor):
             storage = value.untyped_storage()
-            found[storage.data_ptr()] = storage.nbytes()
+            sizes[storage.data_ptr()] = storage.nbytes()
         elif isinstance(value, tuple | list):
             waiting.extend(value)
         elif (is_dataclass(value) or isinstance(value, NodePredictor | Grams)) and id(value) not in seen:
             seen.add(id(value))
             waiting.extend(item for name, item in vars(value).items() if not name.startswith("_"))  # those are caches
-    return sum(found.values())
+    return sum(sizes.values())

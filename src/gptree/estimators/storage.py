@@ -1,8 +1,9 @@
-"""Estimators to and from folders: parameters and labels as JSON, arrays as tensors (see `gptree.model.persistence`)."""
+"""Trees and forests to and from folders: parameters and labels as JSON, arrays as tensors (see `gptree.storage`)."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from torch import Tensor
 
 import gptree
 from gptree.estimators.feature_map import FEATURE_MAPS, SphereMap, UnitLength
+from gptree.estimators.state import FittedState
 from gptree.incremental import (
     BaseState,
     Entry,
@@ -39,100 +41,120 @@ _BASE_TENSORS = ("y", "stands_for", "exemplars", "exemplar_weights", "left_out")
 
 
 def save_estimator(estimator: Any, folder: str | Path) -> None:
-    """Write a fitted estimator into a folder."""
+    """Write a fitted tree or forest into a folder."""
     parameters = {name: encode(name, value) for name, value in estimator.get_params(deep=False).items()}
-    document, tensors = model_to_parts(estimator.model_)
-    map_document, map_tensors = _feature_map_to_parts(estimator.feature_map_)
+    document, tensors = state_to_parts(estimator.state_)
     names = getattr(estimator, "feature_names_in_", None)
     document |= {
         "gptree": gptree.__version__,
         "estimator": type(estimator).__name__,
         "parameters": parameters,
-        "classes": labels_to_json(estimator.classes_),
-        "seed": estimator.seed_,
         "n_features": estimator.n_features_in_,
         "feature_names": None if names is None else [str(name) for name in names],
-        "feature_map": map_document,
     }
-    tensors |= map_tensors
     if isinstance(estimator.kernel, Kernel):
         document["parameter_kernel"], kernel_tensors = kernel_to_parts(estimator.kernel, "parameter_kernel")
         tensors |= kernel_tensors
-    tensors["y"] = torch.as_tensor(estimator.y_)
-    tensors["origins"] = torch.as_tensor(estimator.origins_)
-    document["experts"] = _record_to_parts(estimator.experts_, "experts", tensors)
-    document["journal"] = [
-        {"kind": e.kind, "labels": e.labels, "counts": e.counts, "time": e.time, "note": e.note, "rows": e.rows}
-        for e in estimator.journal_
-    ]
-    for i, entry in enumerate(estimator.journal_):
-        tensors |= present(f"journal.{i}", features=entry.features)
-    document["base"] = None if estimator.base_ is None else _base_to_parts(estimator.base_, tensors)
-    if estimator.base_ is None:
-        tensors |= present("fit", left_out=estimator.left_out_)
-    if estimator.grown_ is not None:
-        grown = estimator.grown_
-        tensors |= present("grown", rows=grown.rows, y=grown.y, left_out=grown.left_out)
-    if estimator.class_log_prior_ is not None:
-        tensors["class_log_prior"] = torch.as_tensor(estimator.class_log_prior_)
     write_folder(folder, document, tensors)
 
 
-def load_estimator(folder: str | Path, classes: Mapping[str, type], kernel: Kernel | None, device: str | None) -> Any:
-    """Read an estimator of one of the given classes (by name)."""
+def load_estimator(
+    folder: str | Path,
+    classes: Mapping[str, type],
+    kernel: Kernel | None,
+    settings: Sequence[type],
+    device: str | None,
+) -> Any:
+    """Read a tree or a forest, one of the given classes by name."""
     document, tensors = read_folder(folder)
     name = str(document.get("estimator"))
     if name not in classes:
         raise StorageError(f"{folder} holds a {name}; this call loads {' or '.join(sorted(classes))}.")
     try:
-        parameters = {key: decode(value) for key, value in document["parameters"].items()}
-        estimator = classes[name](**parameters)
+        estimator = classes[name](**{key: decode(value, settings) for key, value in document["parameters"].items()})
         if device is not None:
             estimator.device = device
-        _, place = estimator._place()
-        estimator.model_ = model_from_parts(document, tensors, place, kernel)
         if document["parameters"]["kernel"] == KERNEL:
             estimator.kernel = kernel_from_parts(
                 document["parameter_kernel"], tensors, "parameter_kernel", kernel, torch.get_default_dtype()
             )
-        estimator.classes_ = labels_from_json(document["classes"])
-        estimator.seed_ = document["seed"]
         estimator.n_features_in_ = document["n_features"]
         if document["feature_names"] is not None:
             estimator.feature_names_in_ = np.array(document["feature_names"], dtype=object)
-        estimator.feature_map_ = _feature_map_from_parts(document["feature_map"], tensors, estimator.n_features_in_)
-        estimator.y_ = tensors["y"].numpy()
-        estimator.origins_ = tensors["origins"].numpy()
-        there = {name: value.to(place) for name, value in tensors.items()}
-        estimator.experts_ = _record_from_parts(document["experts"], there, "experts")
-        estimator.journal_ = tuple(
-            _entry_from_parts(entry, there.get(f"journal.{i}.features")) for i, entry in enumerate(document["journal"])
-        )
-        estimator.base_ = None
-        if document["base"] is not None:
-            estimator.base_ = _base_from_parts(document["base"], there, estimator.journal_[0].labels, place, kernel)
-        estimator.left_out_ = there.get("fit.left_out") if estimator.base_ is None else estimator.base_.left_out
-        estimator.grown_ = None
-        if "grown.rows" in there:
-            state = estimator._registry(estimator.journal_)
-            parts = (there["grown.rows"], there["grown.y"], there.get("grown.left_out"))
-            estimator.grown_ = GrownState(state, estimator.model_, estimator.experts_, *parts)
-        prior = tensors.get("class_log_prior")
-        estimator.class_log_prior_ = None if prior is None else prior.numpy()
+        estimator.state_ = state_from_parts(document, tensors, estimator._placement()[1], kernel)
     except (KeyError, TypeError) as error:
         raise StorageError(f"{folder} is damaged or incomplete: {error!r}.") from None
     return estimator
 
 
-# ----------------------------------------------------------------------------------------------------- parameters
+# ------------------------------------------------------------------------------------------------- the fitted state
+
+
+def state_to_parts(state: FittedState) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """A fitted state as a JSON document and tensors by name."""
+    document, tensors = model_to_parts(state.model)
+    map_document, map_tensors = _feature_map_to_parts(state.feature_map)
+    document |= {
+        "classes": labels_to_json(state.classes),
+        "seed": state.seed,
+        "feature_map": map_document,
+        "experts": _record_to_parts(state.experts, "experts", tensors),
+        "journal": [
+            {"kind": e.kind, "labels": e.labels, "counts": e.counts, "time": e.time, "note": e.note, "rows": e.rows}
+            for e in state.journal
+        ],
+        "base": None if state.base is None else _base_to_parts(state.base, tensors),
+    }
+    tensors |= map_tensors
+    tensors |= {"y": torch.as_tensor(state.y), "origins": torch.as_tensor(state.origins)}
+    for i, entry in enumerate(state.journal):
+        tensors |= present(f"journal.{i}", features=entry.features)
+    if state.base is None:
+        tensors |= present("fit", left_out=state.left_out)
+    if state.grown is not None:
+        tensors |= present("grown", rows=state.grown.rows, y=state.grown.y, left_out=state.grown.left_out)
+    if state.class_log_prior is not None:
+        tensors["class_log_prior"] = torch.as_tensor(state.class_log_prior)
+    return document, tensors
+
+
+def state_from_parts(
+    document: Mapping[str, Any], tensors: Mapping[str, Tensor], device: torch.device, kernel: Kernel | None
+) -> FittedState:
+    """The fitted state again, on a device; `kernel` is needed for kernels of the user's own."""
+    on_device = {name: value.to(device) for name, value in tensors.items()}
+    journal = tuple(
+        _entry_from_parts(entry, on_device.get(f"journal.{i}.features")) for i, entry in enumerate(document["journal"])
+    )
+    base = None
+    if document["base"] is not None:
+        base = _base_from_parts(document["base"], on_device, journal[0].labels, device, kernel)
+    prior = tensors.get("class_log_prior")
+    state = FittedState(
+        classes=labels_from_json(document["classes"]),
+        seed=document["seed"],
+        feature_map=_feature_map_from_parts(document["feature_map"], tensors, document["n_features"]),
+        model=model_from_parts(document, tensors, device, kernel),
+        experts=_record_from_parts(document["experts"], on_device, "experts"),
+        left_out=on_device.get("fit.left_out") if base is None else base.left_out,
+        y=tensors["y"].numpy(),
+        origins=tensors["origins"].numpy(),
+        journal=journal,
+        class_log_prior=None if prior is None else prior.numpy(),
+        base=base,
+    )
+    if "grown.rows" not in on_device:
+        return state
+    memory = (on_device["grown.rows"], on_device["grown.y"], on_device.get("grown.left_out"))
+    return replace(state, grown=GrownState(state.registry(), state.model, state.experts, *memory))
 
 
 def _record_to_parts(record: Any, prefix: str, tensors: dict[str, Tensor]) -> dict[str, Any] | None:
     """The settings of a fitted expert, whose tensors are added to `tensors`."""
     if record is None:
         return None
-    own, settings = record.state()
-    tensors |= present(prefix, **own)
+    record_tensors, settings = record.state()
+    tensors |= present(prefix, **record_tensors)
     return settings
 
 

@@ -27,7 +27,7 @@ from gptree.experts import (
 )
 from gptree.incremental.episodes import RANDOM_LDA, learn_novel_experts
 from gptree.incremental.exemplars import Exemplars, select_exemplars
-from gptree.incremental.sessions import BaseState, Novelty
+from gptree.incremental.state import BaseState, Novelty
 from gptree.incremental.strategies import Growth
 from gptree.inference import CoordinateAscent, FixedInducingPoints, Grams, Inference, NodePredictor, PredictAt
 from gptree.model import ForestModel, TrainingData, fit_forest, left_out_predictions
@@ -83,7 +83,7 @@ def fit_base(
         own = torch.as_tensor(held_out, device=X.device)
         X, y, codes, left_out = X[own], y[held_out], codes[own], None if left_out is None else left_out[own]
         places = np.cumsum(held_out)[places] - 1
-    data = TrainingData(X, y, labels, left_out, exemplars=places)
+    data = TrainingData(X, y, labels, left_out, inducing=places)
     model = fit_forest(
         trees,
         data,
@@ -112,10 +112,18 @@ def fit_base(
     return base, exemplars.rows
 
 
-def with_novelty(base: BaseState, predict_at: PredictAt) -> BaseState:
-    """The base of a model that still has all its examples, after looking at how strange they are to it."""
-    left_out = left_out_predictions(base.model, base.y.cpu().numpy(), base.left_out, predict_at=predict_at)
-    return replace(base, novelty=Novelty(left_out.novelty, base.y, base.exemplars))
+def base_novelty(base: BaseState, predict_at: PredictAt) -> Novelty:
+    """How strange the examples of the base session were to its model.
+
+    A base session that kept exemplars alone has looked at all its examples; a model that still has them looks when it
+    is first asked.
+    """
+    if base.novelty is not None:
+        return base.novelty
+    if predict_at not in base._novelty:
+        left_out = left_out_predictions(base.model, base.y.cpu().numpy(), base.left_out, predict_at=predict_at)
+        base._novelty[predict_at] = Novelty(left_out.novelty, base.y, base.exemplars)
+    return base._novelty[predict_at]
 
 
 def base_of(

@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -27,6 +28,8 @@ from gptree.maths.polya_gamma import pg_mean
 from gptree.maths.quadrature import log_sigmoid_expectation
 from gptree.model.forest import ForestModel
 from gptree.tree import class_log_probabilities
+
+Array = TypeVar("Array", Tensor, np.ndarray)
 
 
 @dataclass(frozen=True)
@@ -41,7 +44,12 @@ class LeftOut:
     @property
     def novelty(self) -> Tensor:
         """One minus confidence times familiarity, (n,)."""
-        return 1.0 - self.log_probabilities.amax(1).exp() * self.familiarity
+        return novelty(self.log_probabilities.amax(1).exp(), self.familiarity)
+
+
+def novelty(confidence: Array, familiarity: Array) -> Array:
+    """How strange a row is: one minus the probability of its best class times `ForestModel.familiarity`, (n,) each."""
+    return 1.0 - confidence * familiarity
 
 
 @torch.no_grad()

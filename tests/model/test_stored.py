@@ -289,7 +289,7 @@ def test_other_versions(tmp_path: Path) -> None:
     """What a newer gptree writes may differ in everything but format and version."""
     (tmp_path / DOCUMENT).write_text(json.dumps({"format": "gptree", "version": VERSION + 1}))
     with pytest.raises(
-        StorageError, match=f"version {VERSION + 1}; this gptree reads version {VERSION}.*install a newer"
+        StorageError, match=f"version {VERSION + 1}; this gptree reads versions 2 to {VERSION}.*install a newer"
     ):
         load(tmp_path)
 

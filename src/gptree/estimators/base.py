@@ -1,0 +1,243 @@
+"""Parameters of trees and forests, what they stand for, and predictions from a fitted state."""
+
+from __future__ import annotations
+
+from dataclasses import KW_ONLY, dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from gpytorch.kernels import Kernel
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from gptree.estimators.state import FittedState, Query
+from gptree.estimators.validation import memory_bytes, placement, to_numpy
+from gptree.incremental import Growth
+from gptree.inference import CoordinateAscent, Inference, LargeNodes, PredictAt, as_large_nodes
+from gptree.maths.kernels import as_kernel, make_kernel
+from gptree.settings import SettingsParameters
+from gptree.tree import ClassTree
+
+#: Of the default kernel. Between 5 and 10 little changes; below, the GP corrects less. Three sweeps around experts do
+#: as well as many, and cost less.
+OUTPUT_SCALE = 10.0
+EXPERT_SWEEPS = CoordinateAscent(sweeps=3, tolerance=0.0)
+
+PARAMETERS = """
+Parameters
+----------
+kernel : None, "linear", "rbf", "matern52" or a GPyTorch kernel
+    None is an RBF kernel with length-scale 1 and output scale 10. `kernel_` is the fitted kernel.
+inference : None, Gibbs(...), CoordinateAscent(...), SparseVariational(...) or one of your own
+    None is three sweeps of coordinate ascent around experts, and `CoordinateAscent()` with zero prior means.
+prior_mean : "experts", None, an expert, a classifier or a function
+    Where the prior means of the nodes come from: the default pool of closed-form experts; nowhere (zero means, as in
+    the paper); an expert of `gptree.experts`; any scikit-learn classifier with `predict_proba`, which is
+    cross-validated; or a function from raw features to class scores in the order of `classes_` that never saw the
+    labels, such as a zero-shot model.
+tree : None, a builder, its name, a ClassTree or nested lists of labels
+    None is 2-means on the class means, the paper's tree.
+predict_at : "mean" or "quadrature"
+    Node probabilities at the latent mean, or integrated over the latent posterior. Around experts the mean predicts
+    better; the paper and the deep classifier, which have none, integrate.
+feature_map : None, "sphere", "unit" or a transformer
+    "sphere" centres the features and scales them to unit length, see `SphereMap`; "unit" scales only, as in the paper.
+class_prior : None, "empirical" or array-like (C,)
+    Class probabilities that the prior means of the nodes express, in the order of `classes_`. None leaves the prior
+    means as they are.
+node_limit : "auto", None, int, SubsetOfData(...) or InducingPoints(...)
+    What nodes with many points do. "auto" is `InducingPoints(256)` for coordinate ascent and `SubsetOfData(1024)` for
+    Gibbs sampling; a number is `SubsetOfData` of so many points; None is no limit. With growth, the nodes of the base
+    session see their points through the exemplars of their classes.
+growth : None or Growth(...)
+    A `Growth` makes `fit` the base session of a model whose classes keep arriving: only a few exemplars of each class
+    are kept. Without it `fit` keeps all rows, and the first `add_classes` learns what it needs from them.
+dtype : "float64" or "float32"
+device : "auto", "cpu", "cuda", …
+memory_budget : int, optional
+    Bytes that Gram matrices, factors and working memory may take together, roughly. None is 2 GiB, and a quarter of
+    the memory of a GPU.
+n_jobs : int, optional
+    Workers for the nodes, through joblib; any joblib backend.
+random_state : int, RandomState or None
+verbose : bool
+    Show a progress bar while fitting.
+"""
+
+ATTRIBUTES = """
+Attributes
+----------
+classes_ : ndarray (C,)
+    Labels in the order of the columns of `predict_proba`: sorted, then those that arrived later.
+tree_ : ClassTree
+    The class tree; of a forest, the first one.
+kernel_ : Kernel
+    The fitted kernel.
+diagnostics_ : dict of ndarray
+    How inference went at each node.
+journal_ : tuple of Entry
+    What happened since the model was fitted.
+sessions_ : list of ndarray
+    Labels that each session brought.
+memory_ : Memory
+    The examples that are kept, and the bytes that all takes.
+model_ : ForestModel
+    Trees and node posteriors, for researchers.
+state_ : FittedState
+    Everything that was learnt, as one frozen value.
+n_features_in_ : int
+feature_names_in_ : ndarray of str
+    Only if X had string column names.
+"""
+
+
+@dataclass(eq=False, repr=False)
+class TreeEstimator(SettingsParameters, ClassifierMixin, BaseEstimator):
+    """Parameters that a single tree and a forest share; see `PARAMETERS`."""
+
+    _: KW_ONLY
+    kernel: str | Kernel | None = None
+    inference: Inference | None = None
+    prior_mean: Any = "experts"
+    tree: Any = None
+    predict_at: PredictAt = "mean"
+    feature_map: Any = "sphere"
+    class_prior: Any = None
+    node_limit: str | int | LargeNodes | None = "auto"
+    growth: Growth | None = None
+    dtype: str = "float64"
+    device: str = "auto"
+    memory_budget: int | None = None
+    n_jobs: int | None = None
+    random_state: Any = None
+    verbose: bool = False
+    state_: FittedState = field(init=False)
+
+    # ------------------------------------------------------------------------------------- what parameters stand for
+
+    def _placement(self) -> tuple[torch.dtype, torch.device]:
+        return placement(self.dtype, self.device)
+
+    def _memory_bytes(self) -> int:
+        return memory_bytes(self.memory_budget, self._placement()[1])
+
+    def _kernel(self) -> Kernel:
+        return as_kernel(make_kernel("rbf", OUTPUT_SCALE) if self.kernel is None else self.kernel, *self._placement())
+
+    def _inference(self) -> Inference:
+        default = CoordinateAscent() if self.prior_mean is None else EXPERT_SWEEPS
+        return default if self.inference is None else Inference.of(self.inference)
+
+    def _large_nodes(self, inference: Inference) -> LargeNodes | None:
+        if inference.inducing is not None and self.node_limit not in ("auto", None):
+            raise ValueError(
+                f"{type(inference).__name__} has its own inducing points: leave "
+                f'node_limit="auto" (got {self.node_limit!r}).'
+            )
+        return as_large_nodes(self.node_limit, inference.sparse)
+
+    def _n_trees(self) -> int:
+        return 1
+
+    def _tree_seeds(self, seed: int) -> list[int]:
+        """A seed for each tree; the first is that of the model."""
+        return [seed, *map(int, np.random.SeedSequence(seed).generate_state(self._n_trees() - 1))]
+
+    # --------------------------------------------------------------------------------------------------- prediction
+
+    def predict_log_proba(self, X: Any) -> np.ndarray:
+        """Class log-probabilities.
+
+        Parameters
+        ----------
+        X : array-like (n, d)
+
+        Returns
+        -------
+        ndarray (n, C)
+            Columns as in `classes_`.
+        """
+        return self._query(X).log_p
+
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """Class probabilities.
+
+        Parameters
+        ----------
+        X : array-like (n, d)
+
+        Returns
+        -------
+        ndarray (n, C)
+            Columns as in `classes_`; rows sum to one.
+        """
+        return np.exp(self.predict_log_proba(X))
+
+    def predict(self, X: Any) -> np.ndarray:
+        """The most probable label of each row.
+
+        Parameters
+        ----------
+        X : array-like (n, d)
+
+        Returns
+        -------
+        ndarray (n,)
+        """
+        query = self._query(X)
+        return query.state.classes[query.log_p.argmax(1)]
+
+    def _query(self, X: Any) -> Query:
+        """Validated rows with their features and class log-probabilities, all of one state."""
+        state = self._state()
+        X = np.asarray(validate_data(self, to_numpy(X), dtype=[np.float64, np.float32], reset=False))
+        return state.query(X, self.predict_at)
+
+    # ------------------------------------------------------------------------------------------------ fitted values
+
+    def _state(self) -> FittedState:
+        check_is_fitted(self)
+        return self.state_
+
+    @property
+    def classes_(self) -> np.ndarray:
+        """Labels (C,) in the order of the columns of `predict_proba`."""
+        return self._state().classes
+
+    @property
+    def model_(self) -> Any:
+        """Trees and node posteriors, a `gptree.model.ForestModel`."""
+        return self._state().model
+
+    @property
+    def feature_map_(self) -> Any:
+        """The fitted feature map, or None."""
+        return self._state().feature_map
+
+    @property
+    def tree_(self) -> ClassTree:
+        """The class tree (of a forest: the first one); node and class numbers refer to `classes_`."""
+        return self._state().model.trees[0]
+
+    @property
+    def kernel_(self) -> Kernel:
+        """The kernel that was fitted."""
+        return self._state().model.predictor.grams.kernel
+
+    @property
+    def diagnostics_(self) -> dict[str, np.ndarray]:
+        """How inference went at each node.
+
+        Sweeps, bound, change, converged, jitter and r_hat where they apply, and the kind of posterior.
+        """
+        model = self._state().model
+        values = {
+            name: value.numpy()
+            for name, value in vars(model.diagnostics).items()
+            if value is not None and name != "nodes"
+        }
+        kind = np.empty(model.predictor.n_nodes, dtype="U6")
+        for posterior in model.predictor.posteriors:
+            kind[posterior.nodes.cpu().numpy()] = posterior.kind
+        return {**values, "posterior": kind}

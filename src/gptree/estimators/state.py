@@ -1,0 +1,134 @@
+"""The fitted state of a classifier: one frozen value that fitting, growing and loading return."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from gptree.estimators.feature_map import SphereMap, UnitLength, all_finite
+from gptree.experts import FittedExpert
+from gptree.incremental import BaseState, ClassRegistry, Entry, GrownState, replay
+from gptree.inference import PredictAt
+from gptree.maths.sphere import unit_length
+from gptree.model import ForestModel
+
+
+def map_features(feature_map: Any, X: np.ndarray, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Mapped features as a tensor; rows that the map cannot place are an error."""
+    mapped = X if feature_map is None else np.asarray(feature_map.transform(X))
+    if not all_finite(mapped):
+        raise ValueError("the feature map gives values that are not finite; scale the features or change the map.")
+    return torch.as_tensor(mapped, dtype=dtype, device=device)
+
+
+def on_sphere(feature_map: Any, features: Tensor) -> Tensor:
+    """What experts see: features of unit length, whatever the map."""
+    if isinstance(feature_map, SphereMap | UnitLength):
+        return features
+    return torch.as_tensor(unit_length(features.cpu().numpy()), dtype=features.dtype, device=features.device)
+
+
+class Query(NamedTuple):
+    """Rows that a fitted state was asked about, and its answer."""
+
+    state: FittedState
+    raw: np.ndarray
+    """(n, d) as they came."""
+    features: Tensor
+    """(n, d) mapped."""
+    log_p: np.ndarray
+    """(n, C) class log-probabilities."""
+
+
+@dataclass(frozen=True, eq=False)
+class FittedState:
+    """Everything that a classifier has learnt.
+
+    A state never changes. `fit`, every operation on classes and `load` make a new one and publish it by one assignment
+    to `state_`; whoever reads goes on with the state it began with.
+    """
+
+    classes: np.ndarray
+    """(C,) labels, in the order of the columns of `predict_proba`."""
+    seed: int
+    feature_map: Any
+    """The fitted map from raw features, or None."""
+    model: ForestModel
+    """Trees and node posteriors."""
+    experts: FittedExpert | None
+    """The source of prior means; None for zero prior means."""
+    left_out: Tensor | None
+    """(n, C) left-out class log-probabilities of the experts at the rows of `fit`."""
+    y: np.ndarray
+    """(N,) class number of every row of the model's features; −1 if its class is gone."""
+    origins: np.ndarray
+    """(N, 2) which journal entry brought the row, and its number there."""
+    journal: tuple[Entry, ...]
+    """What happened since the model was fitted, `fit` first."""
+    class_log_prior: np.ndarray | None = None
+    """(C,) log class prior that the prior means express, or None."""
+    base: BaseState | None = None
+    """The base session; None until a model that was fitted without growth changes."""
+    grown: GrownState | None = None
+    """The model of the journal's classes; None until the first operation."""
+    _left_out_novelty: dict[PredictAt, tuple[np.ndarray, np.ndarray]] = field(default_factory=dict, repr=False)
+    """Computed when first asked for, see `gptree.estimators.open_set`."""
+
+    @property
+    def X(self) -> Tensor:
+        """(N, d) mapped features that the model keeps."""
+        return self.model.predictor.grams.X
+
+    @property
+    def base_labels(self) -> tuple[Any, ...]:
+        """Labels of the classes of `fit`, as they were then."""
+        return self.journal[0].labels
+
+    def registry(self, journal: tuple[Entry, ...] | None = None) -> ClassRegistry:
+        """The classes that a journal leaves; that of the state unless another is given."""
+        journal = self.journal if journal is None else journal
+        return replay(self.base_labels, journal, self.X.shape[1], self.X)
+
+    # ------------------------------------------------------------------------------------------------ prediction
+
+    def query(self, X: np.ndarray, predict_at: PredictAt) -> Query:
+        """Ask about raw features X (n, d)."""
+        features = self.features(X)
+        return Query(self, X, features, self.log_probabilities(features, X, predict_at).cpu().numpy())
+
+    def features(self, X: np.ndarray) -> Tensor:
+        """Raw features X (n, d) as the model sees them."""
+        return map_features(self.feature_map, X, self.X.dtype, self.X.device)
+
+    def on_sphere(self, features: Tensor) -> Tensor:
+        """Mapped features as the experts see them."""
+        return on_sphere(self.feature_map, features)
+
+    def log_probabilities(self, features: Tensor, raw: np.ndarray, predict_at: PredictAt) -> Tensor:
+        """Class log-probabilities (n, C) at mapped features (n, d)."""
+
+        def scores(rows: slice) -> Tensor:
+            chunk = self.class_scores(features[rows], raw[rows])
+            assert chunk is not None
+            return chunk
+
+        has_prior = self.experts is not None or self.class_log_prior is not None
+        return self.model.log_probabilities(features, scores if has_prior else None, predict_at)
+
+    def class_scores(self, features: Tensor, raw: np.ndarray) -> Tensor | None:
+        """Class log-scores (n, C), whose log-odds are the nodes' prior means; None if those are zero."""
+        scores = None if self.experts is None else self.experts.log_probabilities(self.on_sphere(features), raw)
+        scores = with_prior(scores, self.class_log_prior, features)
+        return None if scores is None else scores.expand(len(features), -1)
+
+
+def with_prior(scores: Tensor | None, log_prior: np.ndarray | None, like: Tensor) -> Tensor | None:
+    """Class scores (n, C) and the class prior together; (1, C) if there is only the prior, None if neither."""
+    if log_prior is None:
+        return scores
+    prior = torch.as_tensor(log_prior[None], dtype=like.dtype, device=like.device)
+    return prior if scores is None else scores + prior

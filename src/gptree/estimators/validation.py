@@ -1,0 +1,102 @@
+"""What users hand over, checked: arrays, labels, devices, prior means."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+import torch
+from sklearn.utils.multiclass import check_classification_targets
+from torch import Tensor
+
+from gptree.experts import Expert, PriorScores, SklearnExpert
+
+#: Bytes for Gram matrices, factors and working memory on a CPU; on a GPU a quarter of its memory.
+MEMORY_BUDGET = 2**31
+
+
+def to_numpy(values: Any) -> Any:
+    """Torch tensors from any device as arrays; everything else as it is."""
+    return values.detach().cpu().numpy() if isinstance(values, Tensor) else values
+
+
+def check_targets(y: np.ndarray) -> None:
+    """Raise unless y holds class labels; one or two examples a class are nothing strange here."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "The number of unique classes is greater than 50%")
+        check_classification_targets(y)
+
+
+def check_held_out(held_out: Any, y: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """The mask of held-out rows, (n,) booleans, at least two of every class.
+
+    Parameters
+    ----------
+    held_out : array-like (n,)
+    y : (n,) class numbers.
+    labels : (C,) labels of the classes.
+    """
+    mask = np.asarray(to_numpy(held_out))
+    if mask.shape != y.shape or mask.dtype != bool:
+        raise ValueError(
+            f"held_out must hold {len(y)} booleans, one per row of X, got {mask.dtype} of shape {mask.shape}."
+        )
+    counts = np.bincount(y[mask], minlength=len(labels))
+    if counts.min() < 2:
+        raise ValueError(
+            f"class {labels.tolist()[counts.argmin()]!r} has too few held-out rows, {counts.min()} of the two that "
+            "every class needs: hold out more rows from what makes the features, or leave held_out=None."
+        )
+    return mask
+
+
+def placement(dtype: str, device: str) -> tuple[torch.dtype, torch.device]:
+    """Dtype and device by the names that the parameters have."""
+    if dtype not in ("float32", "float64"):
+        raise ValueError(f'dtype must be "float32" or "float64", not {dtype!r}.')
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    return getattr(torch, dtype), torch.device(device)
+
+
+def memory_bytes(memory_budget: int | None, device: torch.device) -> int:
+    """The memory budget in bytes; None is a default for the device."""
+    if memory_budget is None:
+        on_gpu = device.type == "cuda"
+        return torch.cuda.get_device_properties(device).total_memory // 4 if on_gpu else MEMORY_BUDGET
+    if not memory_budget >= 2**20:
+        raise ValueError(f"memory_budget is in bytes and must be at least 2**20, got {memory_budget!r}.")
+    return int(memory_budget)
+
+
+def as_expert(prior_mean: Any) -> Expert | None:
+    """The expert behind the parameter `prior_mean`.
+
+    None is a zero prior mean; a name such as "experts" is its expert; a classifier or a function becomes an expert.
+    """
+    if prior_mean is None:
+        return None
+    if isinstance(prior_mean, str | Expert):
+        return Expert.of(prior_mean)
+    if not isinstance(prior_mean, type):
+        if hasattr(prior_mean, "fit") and hasattr(prior_mean, "predict"):
+            return SklearnExpert(prior_mean)
+        if callable(prior_mean):
+            return PriorScores(prior_mean)
+    raise TypeError(f'prior_mean must be "experts", None, an expert, a classifier or a function, not {prior_mean!r}.')
+
+
+def class_log_prior(class_prior: Any, y: np.ndarray, n_classes: int) -> np.ndarray | None:
+    """log class prior (C,) behind the parameter `class_prior`, or None."""
+    if class_prior is None:
+        return None
+    if isinstance(class_prior, str):
+        if class_prior != "empirical":
+            raise ValueError(f'class_prior must be None, "empirical" or an array, not {class_prior!r}.')
+        prior = np.bincount(y).astype(float)
+    else:
+        prior = np.asarray(class_prior, dtype=float)
+    if prior.shape != (n_classes,) or not np.isfinite(prior).all() or (prior <= 0).any():
+        raise ValueError(f"class_prior must hold {n_classes} positive numbers, one for each of classes_ in that order.")
+    return np.log(prior / prior.sum())
