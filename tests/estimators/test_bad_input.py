@@ -51,7 +51,7 @@ def test_clear_errors(fitted, features, labels, message):
         ({"feature_map": "cube"}, "feature_map"),
         ({"feature_map": 7}, "feature_map"),
         ({"prior_mean": "oracle"}, "Unknown expert 'oracle'"),
-        ({"prior_mean": 3}, "Unknown expert 'oracle'"),
+        ({"prior_mean": 3}, "prior_mean must be"),
         ({"class_prior": "uniform"}, "class_prior"),
         ({"class_prior": [0.5, 0.5]}, "4 positive numbers"),
         ({"node_limit": 1}, "two points"),
