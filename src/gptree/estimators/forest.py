@@ -6,7 +6,7 @@ import copy
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
@@ -298,7 +298,7 @@ class GPForestClassifier(_TreeClassifier):
     array(['b'], dtype='<U1')
     """
 
-    n_estimators: int = 4
+    n_estimators: int = field(default=4, kw_only=True)
 
     def _n_trees(self) -> int:
         if not (isinstance(self.n_estimators, int | np.integer) and self.n_estimators >= 1):
