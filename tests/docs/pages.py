@@ -1,4 +1,4 @@
-"""Documents as data: their code blocks, links and places in the code; and how printed output is compared with theirs."""
+"""Documents as data: code blocks, links and places in the code; how printed output is compared with that shown."""
 
 from __future__ import annotations
 
