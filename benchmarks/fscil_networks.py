@@ -43,7 +43,7 @@ from gptree.deep import (
     resnet18,
     train,
 )
-from gptree.tree import unit_length
+from gptree.maths.sphere import unit_length
 
 #: Values of `split`: rows to learn from are 0 where the network may have been trained on them.
 TEST, HELD_BACK = 1, 2

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from numbers import Integral
 from typing import Any, ClassVar, Self
@@ -27,11 +29,11 @@ class Settings:
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        known = Settings._kinds.get(cls.__name__)
-        if known is not None and known.__module__ != cls.__module__:
+        namesake = Settings._kinds.get(cls.__name__)
+        if namesake is not None and namesake.__module__ != cls.__module__:
             raise TypeError(
-                f"settings are stored by the name of their class, and {known.__module__} has a {cls.__name__}: choose "
-                "another name."
+                f"settings are stored by the name of their class, and {namesake.__module__} has a {cls.__name__}: "
+                "choose another name."
             )
         Settings._kinds[cls.__name__] = cls
 
@@ -59,6 +61,93 @@ class Settings:
         return type(self)(**changed(values, changes))
 
 
+class NamedSettings(Settings):
+    """Settings of one family, such as the tree builders, that are also found by a short name.
+
+    A family is a direct subclass with a `family` and an `example`. A member of it with a `name` is found under that
+    name as soon as its class is defined, wherever that is, if it can be made without arguments.
+
+    Attributes
+    ----------
+    name : str or None
+        The short name of a member; None for one that is given as a value only.
+    family, example : str
+        What error messages call a member, and how one is written.
+
+    Examples
+    --------
+    >>> from gptree.tree import TreeBuilder
+    >>> TreeBuilder.of("two-means")
+    TwoMeans(restarts=10)
+    """
+
+    name: ClassVar[str | None] = None
+    family: ClassVar[str] = "setting"
+    example: ClassVar[str] = ""
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if cls.name is None:
+            return
+        for other in cls._members():
+            if other.name == cls.name and other.__name__ != cls.__name__:
+                raise TypeError(f"the {cls.family} {other.__name__} has the name {cls.name!r}: choose another one.")
+
+    @classmethod
+    def _members(cls) -> list[Any]:
+        """Subclasses of this class's family that have a name of their own."""
+        base = next(kind for kind in cls.__mro__ if NamedSettings in kind.__bases__)
+        return [kind for kind in Settings._kinds.values() if issubclass(kind, base) and kind.__dict__.get("name")]
+
+    @classmethod
+    def names(cls) -> list[str]:
+        """The names of the family, sorted."""
+        return sorted(kind.name for kind in cls._members())
+
+    @classmethod
+    def of(cls, value: Any) -> Self:
+        """The member of a name, with its default settings; a member itself is returned as it is.
+
+        Parameters
+        ----------
+        value : str or a member of the family
+
+        Returns
+        -------
+        A member of the family.
+
+        Raises
+        ------
+        ValueError
+            If no member has this name.
+        TypeError
+            If the value is neither a name nor a member.
+        """
+        if isinstance(value, str):
+            for kind in cls._members():
+                if kind.name == value:
+                    return kind()
+            raise ValueError(f"Unknown {cls.family} {value!r}; choose from {', '.join(cls.names())}.")
+        if not isinstance(value, cls):
+            raise TypeError(
+                f"the {cls.family} must be a value such as {cls.example}, or one of the names "
+                f"{', '.join(cls.names())}; got {value!r}."
+            )
+        return value
+
+
+def import_modules(package: str, path: Iterable[str]) -> None:
+    """Import every module of a package, so that the settings which they define are known by name.
+
+    Parameters
+    ----------
+    package, path : str, iterable of str
+        ``__name__`` and ``__path__`` of the package.
+    """
+    for module in pkgutil.iter_modules(path):
+        importlib.import_module(f"{package}.{module.name}")
+
+
 class SettingsParameters:
     """Mixin for estimators, before `BaseEstimator`: `set_params` stores a changed copy of a settings value.
 
@@ -77,8 +166,8 @@ class SettingsParameters:
         -------
         self
         """
-        own: Any = super()
-        now = own.get_params(deep=False)
+        estimator: Any = super()
+        now = estimator.get_params(deep=False)
         changes = nested(params)
         settings = {
             name: change
@@ -87,7 +176,7 @@ class SettingsParameters:
         }
         values = changed(now, settings)
         others = {name: value for name, value in params.items() if name.partition("__")[0] not in settings}
-        own.set_params(**others, **{name: values[name] for name in settings})
+        estimator.set_params(**others, **{name: values[name] for name in settings})
         return self
 
 

@@ -19,7 +19,7 @@ from gptree import CoordinateAscent, Gibbs, GPForestClassifier, GPTreeClassifier
 from gptree.cli import fitting
 from gptree.cli.main import app
 from gptree.maths.kernels import KERNEL_NAMES
-from gptree.tree import as_builder
+from gptree.tree import TreeBuilder
 
 Run = Callable[..., Any]
 Files = dict[str, Path]
@@ -65,9 +65,9 @@ def complaint(result: Any) -> str:
 def test_choices_are_those_of_the_library() -> None:
     assert {kernel.value for kernel in fitting.Kernel} == set(KERNEL_NAMES)
     for builder in fitting.Tree:
-        as_builder(builder.value)
+        TreeBuilder.of(builder.value)
     with pytest.raises(ValueError, match=", ".join(builder.value for builder in fitting.Tree)):
-        as_builder("none")
+        TreeBuilder.of("none")
 
 
 @pytest.mark.parametrize("kind", ["npz", "npy", "csv", "parquet"])

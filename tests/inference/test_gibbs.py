@@ -103,7 +103,7 @@ def test_batched_equals_the_plain_loop(name: str, d: int, gibbs: Gibbs) -> None:
         torch.testing.assert_close(fitted.omega, omega, rtol=1e-10, atol=1e-10)
         q, x = plain(p), X[p.rows]
         cross, phi = gram(kernel(name), x, new), linear_features(kernel(name), new)
-        for s in range(gibbs.draws):
+        for s in range(gibbs.chains * gibbs.keep):
             # α = (K + Ω⁻¹)⁻¹ Ω⁻¹ κ̃ needs no inverse of K, which a linear kernel lacks
             noisy = torch.linalg.inv(gram(kernel(name), x) + torch.diag(1 / omega[s]))
             expected = cross.T @ noisy @ (q.kappa / omega[s] - q.mu)

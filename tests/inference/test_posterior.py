@@ -116,7 +116,7 @@ def test_chunks_of_draws_change_nothing(kind: type) -> None:
     space, root, _ = grams.space(batch)
     assert not isinstance(posterior, SparsePosterior)
     for work in (1, 300, BUDGET):
-        again = make_posterior(batch, space, root, posterior.omega, work)
+        again = make_posterior(batch, space, posterior.omega, work, root=root)
         assert type(again) is kind
         torch.testing.assert_close(again.weights, posterior.weights, rtol=1e-12, atol=1e-12)
     make = posterior.factoriser(grams)

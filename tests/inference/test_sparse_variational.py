@@ -240,7 +240,7 @@ def test_a_node_does_not_depend_on_what_is_fitted_beside_it_or_on_the_budget() -
 
 def test_learning_sees_a_mini_batch_of_large_nodes() -> None:
     of = sparse_problems((40, 8))
-    thin = SparseVariational(batch_size=10).thinned(of)
+    thin = SparseVariational(batch_size=10).learning_problems(of)
     assert thin[1] is of[1]
     assert len(thin[0].rows) == len(thin[0].left) == 10
     assert thin[0].mean is not None
@@ -251,7 +251,7 @@ def test_learning_sees_a_mini_batch_of_large_nodes() -> None:
         assert of[0].weight is not None
         assert (bool(left), float(mean)) == (bool(of[0].left[at]), float(of[0].mean[at]))
         assert float(weight) == 4 * float(of[0].weight[at])
-    plain_rows = SparseVariational(batch_size=10).thinned(sparse_problems((40,), extras=False))[0]
+    plain_rows = SparseVariational(batch_size=10).learning_problems(sparse_problems((40,), extras=False))[0]
     assert float(plain(plain_rows).b.sum()) == 40.0  # a node's size stays that of all its rows
     learned = fit(of, SparseVariational(batch_size=10, learn=LearnKernel(steps=3))).grams.kernel
     assert not torch.equal(learned.state_dict()["raw_outputscale"], kernel().state_dict()["raw_outputscale"])

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from scipy import integrate
 from torch.nn.functional import logsigmoid
 
-from gptree.maths.quadrature import log_sigmoid_expectation
+from gptree.maths.quadrature import log_mean_exp, log_sigmoid_expectation
 
 DTYPES = [torch.float32, torch.float64]
 MEANS = (-20.0, -8.0, -3.0, -1.0, -0.2, 0.0, 0.5, 1.0, 4.0, 20.0)
@@ -190,3 +190,12 @@ def test_cuda_agrees_with_cpu(dtype):
         strict=True,
     ):
         torch.testing.assert_close(ours.cpu(), theirs, rtol=tolerance, atol=tolerance)
+
+
+def test_log_mean_exp_over_draws() -> None:
+    values = torch.tensor([[0.0, -1000.0, -torch.inf], [-2.0, -1001.0, -torch.inf], [1.0, -999.0, 0.0]])
+    values = values.double()
+    for column, entries in zip(log_mean_exp(values).tolist(), values.T.tolist(), strict=True):
+        top = max(entries)
+        assert column == pytest.approx(top + math.log(sum(math.exp(v - top) for v in entries) / 3), rel=1e-14)
+    assert torch.equal(log_mean_exp(values[:1]), values[0])

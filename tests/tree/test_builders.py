@@ -8,22 +8,22 @@ import numpy as np
 import pytest
 from random_trees import chain, clusters
 
+from gptree.maths.sphere import unit_length
 from gptree.tree import (
     BalancedTwoMeans,
     Chain,
     ClassTree,
     RandomBalanced,
+    TreeBuilder,
     TwoMeans,
     Ward,
-    as_builder,
     build_tree,
     label_hashes,
     node_generator,
     node_key,
     permute,
 )
-from gptree.tree.builders import unit_length
-from gptree.tree.two_means import halves, nearest, two_means
+from gptree.tree.builders.lloyd import halves, nearest, two_means
 
 ALL = [TwoMeans(), BalancedTwoMeans(), RandomBalanced(), Chain(), Ward()]
 BALANCED = [BalancedTwoMeans(), RandomBalanced()]
@@ -126,9 +126,10 @@ def test_bad_input(builder):
 
 
 def test_restarts_must_be_positive():
-    for builder in (TwoMeans(restarts=0), BalancedTwoMeans(restarts=-1)):
-        with pytest.raises(ValueError, match="restarts must be at least 1"):
-            builder.build(prototypes(3), names(3), 0)
+    for builder in (TwoMeans, BalancedTwoMeans):
+        for restarts, error in ((0, ValueError), (-1, ValueError), (2.0, TypeError)):
+            with pytest.raises(error, match="restarts"):
+                builder(restarts=restarts)
 
 
 def test_no_global_random_state_is_touched():
@@ -218,11 +219,6 @@ def test_two_means_uses_directions_not_lengths():
         assert builder.build(X, names(4), 0).to_nested(range(4)) == [[0, 1], [2, 3]]
 
 
-def test_unit_length():
-    X = np.array([[3e-310, 4e-310], [3e300, -4e300], [0.0, 0.0]])
-    np.testing.assert_allclose(unit_length(X), [[0.6, 0.8], [0.6, -0.8], [0, 0]], rtol=1e-12)
-
-
 def test_random_balanced_draws_a_uniform_half():
     # Each of the three splits of four classes into two pairs has probability 1/3. Over 3,000 seeds a count
     # has standard deviation 25.8; 4.5 of these keep the chance of a false alarm at about 2e-5.
@@ -250,18 +246,18 @@ def test_chain_breaks_off_one_class_after_another():
 # ---------------------------------------------------------------- names and user trees
 
 
-def test_as_builder():
-    assert as_builder("two-means") == TwoMeans()
-    assert as_builder("balanced") == BalancedTwoMeans()
-    assert as_builder("random") == RandomBalanced()
-    assert as_builder("chain") == Chain()
-    assert as_builder("ward") == Ward()
-    assert as_builder(TwoMeans(restarts=3)) == TwoMeans(restarts=3)
-    with pytest.raises(ValueError, match="two-means, balanced, random, chain, ward"):
-        as_builder("kmeans")
+def test_builders_by_name():
+    assert TreeBuilder.of("two-means") == TwoMeans()
+    assert TreeBuilder.of("balanced") == BalancedTwoMeans()
+    assert TreeBuilder.of("random") == RandomBalanced()
+    assert TreeBuilder.of("chain") == Chain()
+    assert TreeBuilder.of("ward") == Ward()
+    assert TreeBuilder.of(TwoMeans(restarts=3)) == TwoMeans(restarts=3)
+    with pytest.raises(ValueError, match="balanced, chain, random, two-means, ward"):
+        TreeBuilder.of("kmeans")
     for wrong in (3, TwoMeans):
         with pytest.raises(TypeError, match=r"a value such as TwoMeans\(restarts=10\)"):
-            as_builder(wrong)
+            TreeBuilder.of(wrong)
 
 
 def test_build_tree_takes_whatever_a_user_may_give():
@@ -276,7 +272,7 @@ def test_build_tree_takes_whatever_a_user_may_give():
         build_tree(mine, X[:2], labels[:2], 0)
 
     @dataclass(frozen=True)
-    class Mine:
+    class Mine(TreeBuilder):
         def build(self, prototypes, labels, seed) -> ClassTree:
             return mine
 

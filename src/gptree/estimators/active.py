@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from gptree.tree import unit_length
+from gptree.maths.sphere import unit_length
 
 #: All pairs of so many rows are compared at a time; a larger pool is taken in parts.
 ROWS_A_PART = 4096

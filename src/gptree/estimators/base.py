@@ -14,15 +14,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from gptree.estimators.state import FittedState, Query
 from gptree.estimators.validation import memory_bytes, placement, to_numpy
 from gptree.incremental import Growth
-from gptree.inference import (
-    CoordinateAscent,
-    Gibbs,
-    Inference,
-    LargeNodes,
-    PredictAt,
-    SparseVariational,
-    as_large_nodes,
-)
+from gptree.inference import CoordinateAscent, Inference, LargeNodes, PredictAt, as_large_nodes
 from gptree.maths.kernels import as_kernel, make_kernel
 from gptree.settings import SettingsParameters
 from gptree.tree import ClassTree
@@ -134,19 +126,15 @@ class TreeEstimator(SettingsParameters, ClassifierMixin, BaseEstimator):
 
     def _inference(self) -> Inference:
         default = CoordinateAscent() if self.prior_mean is None else EXPERT_SWEEPS
-        inference = default if self.inference is None else self.inference
-        if not isinstance(inference, Gibbs | CoordinateAscent):
-            raise TypeError(
-                f"inference must be Gibbs(...), CoordinateAscent(...) or SparseVariational(...), not {inference!r}."
-            )
-        return inference
+        return default if self.inference is None else Inference.of(self.inference)
 
     def _large_nodes(self, inference: Inference) -> LargeNodes | None:
-        if isinstance(inference, SparseVariational) and self.node_limit not in ("auto", None):
+        if inference.inducing is not None and self.node_limit not in ("auto", None):
             raise ValueError(
-                f'SparseVariational has its own inducing points: leave node_limit="auto" (got {self.node_limit!r}).'
+                f"{type(inference).__name__} has its own inducing points: leave "
+                f'node_limit="auto" (got {self.node_limit!r}).'
             )
-        return as_large_nodes(self.node_limit, isinstance(inference, CoordinateAscent))
+        return as_large_nodes(self.node_limit, inference.sparse)
 
     def _n_trees(self) -> int:
         return 1

@@ -10,8 +10,8 @@ import numpy as np
 from sklearn.base import BaseEstimator, TransformerMixin, clone
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from gptree.maths.sphere import unit_length
 from gptree.storage import JsonValue
-from gptree.tree import unit_length
 
 #: Large matrices are worked on in pieces of about so many numbers, so that nothing but the result is of their size.
 CHUNK_NUMBERS = 2**21

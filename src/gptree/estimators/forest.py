@@ -28,7 +28,7 @@ from gptree.estimators.storage import load_estimator, save_estimator
 from gptree.estimators.validation import as_expert, check_held_out, check_targets, class_log_prior, to_numpy
 from gptree.experts import Examples, Expert, FittedExpert
 from gptree.incremental import Entry, fit_base, now
-from gptree.inference import FixedInducingPoints, Gibbs, Inference, LargeNodes, SparseVariational, class_inducing
+from gptree.inference import FixedInducingPoints, Gibbs, Inference, LargeNodes, class_inducing
 from gptree.maths.kernels import make_kernel
 from gptree.model import ForestModel, TrainingData, fit_forest
 from gptree.tree import ClassTree, build_tree, label_hashes
@@ -123,7 +123,7 @@ class _TreeClassifier(IncrementalMixin, OpenSetMixin, ExplainMixin):
                     features, codes, origins = features[chosen], codes[mask], origins[mask]
                     left_out = None if left_out is None else left_out[chosen]
                 inducing = None
-                if isinstance(inference, SparseVariational):
+                if inference.inducing is not None:
                     large_nodes, inducing = _inducing(inference, features, codes, classes.tolist(), seed)
                 scores = with_prior(left_out, log_prior, features)
                 data = TrainingData(features, codes, classes.tolist(), scores, weights, inducing)
@@ -188,9 +188,10 @@ def _fit_experts(
 
 
 def _inducing(
-    inference: SparseVariational, features: Tensor, codes: np.ndarray, labels: list[Any], seed: int
+    inference: Inference, features: Tensor, codes: np.ndarray, labels: list[Any], seed: int
 ) -> tuple[LargeNodes, np.ndarray]:
     """All nodes see all their rows, through the inducing points of their classes; and which rows those are."""
+    assert inference.inducing is not None
     rows = class_inducing(features.cpu().numpy(), codes, inference.inducing, label_hashes(labels), seed)
     return FixedInducingPoints(inducing=inference.cap, points=len(features)), rows
 

@@ -27,7 +27,7 @@ from gptree.incremental import (
     with_novel_experts,
 )
 from gptree.incremental.journal import Kind
-from gptree.inference import CoordinateAscent, Grams, NodePredictor
+from gptree.inference import Grams, NodePredictor
 from gptree.tree import ClassTree
 
 
@@ -197,8 +197,8 @@ class IncrementalMixin(TreeEstimator):
 
     def _growth_config(self, state: FittedState, growth: Growth) -> GrowthConfig:
         inference = self._inference()
-        if isinstance(inference, CoordinateAscent):
-            inference = replace(inference, learn=None)  # the kernel was learnt in the base session
+        if inference.learn is not None:
+            inference = inference.with_params(learn=None)  # the kernel was learnt in the base session
         return GrowthConfig(
             strategy=growth.strategy,
             inference=inference,
@@ -225,7 +225,7 @@ class IncrementalMixin(TreeEstimator):
         """Whether a model of these settings can change its classes."""
         if self.class_prior is not None:
             raise ValueError("a model with class_prior cannot change its classes: fit it with class_prior=None.")
-        learn = getattr(self.inference, "learn", None)
+        learn = self._inference().learn
         if len(getattr(self.kernel, "batch_shape", ())) > 0 or (learn is not None and learn.per_node):
             raise ValueError(
                 "a model with a kernel of its own at every node cannot change its classes: a new node would have none. "

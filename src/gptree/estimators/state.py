@@ -13,8 +13,8 @@ from gptree.estimators.feature_map import SphereMap, UnitLength, all_finite
 from gptree.experts import FittedExpert
 from gptree.incremental import BaseState, ClassRegistry, Entry, GrownState, replay
 from gptree.inference import PredictAt
+from gptree.maths.sphere import unit_length
 from gptree.model import ForestModel
-from gptree.tree import unit_length
 
 
 def map_features(feature_map: Any, X: np.ndarray, dtype: torch.dtype, device: torch.device) -> Tensor:

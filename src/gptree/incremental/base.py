@@ -57,8 +57,8 @@ def fit_base(
 ) -> tuple[BaseState, np.ndarray]:
     """Fit the base classes, learn what novel classes will need, and keep the exemplars alone; also their rows in X.
 
-    Nodes see all examples, through the exemplars of their classes as inducing points. Gibbs sampling has no such form:
-    the base is then fitted by coordinate ascent, as in the paper, and sampling is for the classes that arrive later.
+    Nodes see all examples, through the exemplars of their classes as inducing points. An inference without such a
+    form (Gibbs sampling) leaves the base to coordinate ascent, as in the paper, and is for classes that arrive later.
     Where some examples are `held_out` (n,), the others are for the experts alone.
     """
     hashes = label_hashes(labels)
@@ -81,7 +81,7 @@ def fit_base(
         trees,
         data,
         kernel,
-        inference if isinstance(inference, CoordinateAscent) else CoordinateAscent(),
+        inference if inference.sparse else CoordinateAscent(),
         large_nodes=FixedInducingPoints(),
         memory_budget=memory_budget,
         n_jobs=n_jobs,

@@ -10,7 +10,7 @@ import numpy as np
 from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
 
-from gptree.inference import spread_order
+from gptree.maths.seeding import kmeans_plus_plus_order
 from gptree.settings import Settings
 from gptree.tree import node_generator, node_key
 
@@ -48,7 +48,7 @@ class KMeansPlusPlusExemplars(Settings):
     """The inducing points of sparse posteriors: the example nearest to the mean, then each far from those before."""
 
     def choose(self, features: np.ndarray, count: int, random: np.random.Generator) -> np.ndarray:
-        return spread_order(features, random, count)[:count]
+        return kmeans_plus_plus_order(features, random, count)[:count]
 
 
 Selection = KMeansExemplars | Herding | KMeansPlusPlusExemplars

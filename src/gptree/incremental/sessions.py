@@ -21,9 +21,10 @@ from gptree.experts import FittedExpert, NovelClassExperts
 from gptree.incremental.journal import ClassRegistry
 from gptree.incremental.strategies import Placement, SessionTree, Strategy
 from gptree.inference import Diagnostics, Grams, Inference, LargeNodes, NodePredictor, PredictAt, fit_nodes
+from gptree.maths.sphere import unit_length
 from gptree.model import ForestModel, TrainingData, node_problems
 from gptree.storage import Serializable
-from gptree.tree import ClassTree, build_tree, surviving, unit_length
+from gptree.tree import ClassTree, build_tree, surviving
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,22 +1,37 @@
-"""Inference at the nodes: Gibbs sampling, coordinate ascent, sparse posteriors; batching and prediction."""
+"""Inference at the nodes: Gibbs sampling, coordinate ascent, sparse posteriors; batching and prediction.
 
-from gptree.inference.coordinate_ascent import CoordinateAscent, LearnKernel
-from gptree.inference.fit import Inference, NodeFits, fit_nodes, learn_kernel
-from gptree.inference.gibbs import Diagnostics, Gibbs, split_r_hat
+A new file in this folder is found by the name that its `Inference` gives itself.
+"""
+
+from gptree.inference.base import Diagnostics, Inference
+from gptree.inference.coordinate_ascent import CoordinateAscent
+from gptree.inference.fit import NodeFits, fit_nodes
+from gptree.inference.gibbs import Gibbs, split_r_hat
 from gptree.inference.grams import Grams
+from gptree.inference.learn_kernel import LearnKernel, learn_kernel
 from gptree.inference.limits import (
     FixedInducingPoints,
     InducingPoints,
     LargeNodes,
     SubsetOfData,
     as_large_nodes,
+    class_inducing,
     class_quota,
-    spread_order,
 )
-from gptree.inference.nodes import NodeBatch, NodeProblem, make_batches
-from gptree.inference.posterior import DensePosterior, LinearPosterior, NodePosterior, SparsePosterior, select
+from gptree.inference.nodes import NodeBatch, NodeProblem, generators, make_batches
+from gptree.inference.posterior import (
+    DensePosterior,
+    LinearPosterior,
+    NodePosterior,
+    SparsePosterior,
+    make_posterior,
+    select,
+)
 from gptree.inference.predict import NodePredictor, PredictAt
-from gptree.inference.sparse_variational import SparseVariational, class_inducing
+from gptree.inference.sparse_variational import SparseVariational
+from gptree.settings import import_modules
+
+import_modules(__name__, __path__)
 
 __all__ = [
     "CoordinateAscent",
@@ -43,9 +58,10 @@ __all__ = [
     "class_inducing",
     "class_quota",
     "fit_nodes",
+    "generators",
     "learn_kernel",
     "make_batches",
+    "make_posterior",
     "select",
     "split_r_hat",
-    "spread_order",
 ]

@@ -2,40 +2,20 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from gpytorch.kernels import Kernel
 from joblib import Parallel, delayed, effective_n_jobs
 from torch import Tensor
 
-from gptree.inference.coordinate_ascent import LearnKernel, initial_state, sweep
-from gptree.inference.gibbs import Diagnostics
+from gptree.inference.base import Diagnostics, Inference
 from gptree.inference.grams import Grams
-from gptree.inference.nodes import (
-    LARGEST_PADDED_CPU,
-    LARGEST_PADDED_CUDA,
-    NodeBatch,
-    NodeProblem,
-    make_batches,
-)
+from gptree.inference.learn_kernel import learn_kernel
+from gptree.inference.nodes import NodeBatch, NodeProblem
 from gptree.inference.posterior import NodePosterior
-from gptree.inference.sparse_variational import SparseVariational
-from gptree.maths.conditional import log_augmented_marginal
-from gptree.maths.kernels import node_kernels
-from gptree.maths.polya_gamma import pg_mean
-
-
-class Inference(Protocol):
-    """What `Gibbs` and `CoordinateAscent` share: a batch of nodes in, their posterior out."""
-
-    @property
-    def draws(self) -> int: ...
-
-    def fit(self, batch: NodeBatch, grams: Grams, work: int) -> tuple[NodePosterior, Diagnostics]: ...
 
 
 @dataclass(frozen=True)
@@ -65,12 +45,14 @@ def fit_nodes(
     `progress` is called with the number of nodes that have been finished.
     """
     work = memory_budget // X.element_size() // 8
-    learn = getattr(inference, "learn", None)
-    if learn is not None:
-        seen = inference.thinned(problems) if isinstance(inference, SparseVariational) else problems
-        kernel = learn_kernel(seen, kernel, X, learn, work)
+    if not inference.sparse and any(problem.inducing is not None for problem in problems):
+        raise ValueError(
+            f"{type(inference).__name__} has no form with inducing points: use SubsetOfData for large nodes."
+        )
+    if inference.learn is not None:
+        kernel = learn_kernel(inference.learning_problems(problems), kernel, X, inference.learn, work)
     grams = Grams(kernel, X, memory_budget // 4)
-    batches = _batches(problems, grams, work)
+    batches = grams.batches(problems, work)
     if effective_n_jobs(n_jobs) == 1:  # pyright: ignore[reportArgumentType]  (None means the backend's default)
         results = []
         for batch in batches:
@@ -111,13 +93,6 @@ def _fit_parallel(
     return results
 
 
-def _batches(problems: Sequence[NodeProblem], grams: Grams, work: int) -> list[NodeBatch]:
-    largest_padded = LARGEST_PADDED_CUDA if grams.X.is_cuda else LARGEST_PADDED_CPU
-    gathers_features = grams.per_node or grams.features is not None
-    width = grams.X.shape[1] if gathers_features else 1
-    return list(make_batches(problems, grams.X.dtype, work // 3, largest_padded, width, grams.uses_weight_space))
-
-
 def _merge(parts: Sequence[Diagnostics]) -> Diagnostics:
     """Diagnostics of all batches in the order of the nodes."""
     if not parts:
@@ -129,33 +104,3 @@ def _merge(parts: Sequence[Diagnostics]) -> Diagnostics:
         if getattr(parts[0], field.name) is not None
     }
     return Diagnostics(**merged)
-
-
-def learn_kernel(problems: Sequence[NodeProblem], kernel: Kernel, X: Tensor, learn: LearnKernel, work: int) -> Kernel:
-    """Hyper-parameters by gradient ascent on the (weighted) sum of the node bounds; returns a new kernel.
-
-    At fixed q(ω) the bound depends on the kernel through log p(y | E ω) alone (`collapsed_bound`), so every round
-    updates q(ω) by one sweep and then follows the gradient of that.
-    """
-    kernel = node_kernels(kernel, len(problems)) if learn.per_node else copy.deepcopy(kernel)
-    parameters = [p for p in kernel.parameters() if p.requires_grad]
-    if not parameters or not problems:
-        return kernel
-    optimiser = torch.optim.Adam(parameters, lr=learn.rate, maximize=True)
-    grams = Grams(kernel, X, cache_bytes=0)
-    batches = _batches(problems, grams, work)
-    states = [initial_state(batch)[0] for batch in batches]
-    for _ in range(learn.steps):
-        optimiser.zero_grad()
-        grams = Grams(kernel, X, cache_bytes=0)
-        for i, batch in enumerate(batches):
-            with torch.no_grad():
-                states[i], _ = sweep(grams.space(batch)[0], batch, pg_mean(states[i], batch.b))
-            omega = pg_mean(states[i], batch.b)
-            space, *_ = grams.space(batch)
-            bounds = log_augmented_marginal(space, omega, batch.kappa, batch.b, batch.mu)
-            # a row of weight b counts as b rows: those of a mini-batch then stand for all rows of their node
-            sizes = batch.b.sum(-1) if learn.node_weights == "size" else 1.0
-            (bounds / sizes).sum().backward(retain_graph=grams.features is not None)
-        optimiser.step()
-    return kernel.eval()

@@ -1,4 +1,4 @@
-"""Block Gibbs sampling at the nodes: f | ω, y is Gaussian, ω | f is Pólya-Gamma (the paper's section 3.2)."""
+"""Block Gibbs sampling at the nodes: f | ω, y is Gaussian, ω | f is Pólya-Gamma."""
 
 from __future__ import annotations
 
@@ -7,56 +7,49 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from gptree.inference.base import Diagnostics, Inference
 from gptree.inference.grams import Grams
 from gptree.inference.nodes import NodeBatch, generators
 from gptree.inference.posterior import NodePosterior, draw_chunks, make_posterior
 from gptree.maths.conditional import ITERATIVE_ORDER, Space
 from gptree.maths.polya_gamma import sample_pg
-from gptree.settings import Settings, require
+from gptree.settings import require
 
 
 @dataclass(frozen=True)
-class Diagnostics:
-    """How inference went at each node of a batch, (V,) each; None where it does not apply."""
+class Gibbs(Inference):
+    """Block Gibbs sampling: f | ω, y ~ N(μ + Σ κ̃, Σ) with Σ = (K⁻¹ + Ω)⁻¹, then ω_i | f ~ PG(b_i, f_i), in turn.
 
-    nodes: Tensor
-    sweeps: Tensor
-    bound: Tensor | None = None
-    """Variational bound on log p(y) of the node's binary problem."""
-    change: Tensor | None = None
-    """Largest change of a latent mean in the last sweep."""
-    converged: Tensor | None = None
-    r_hat: Tensor | None = None
-    """Largest split R̂ of the latent values at the training points; near 1 when the chains agree."""
-    jitter: Tensor | None = None
-    """What was added to the diagonal of K_mm so that it factorises; 0 at nodes without inducing points."""
+    Every chain starts from the prior: f ~ N(μ, K), ω ~ PG(b, f). Has no form with inducing points.
 
+    Parameters
+    ----------
+    chains : int
+        Independent chains.
+    steps : int
+        Sweeps of each chain.
+    keep : int
+        The last so many ω of each chain predict: ``chains * keep`` draws at every node.
 
-@dataclass(frozen=True)
-class Gibbs(Settings):
-    """Block Gibbs: `steps` sweeps in each of `chains` chains; the last `keep` ω's of each chain predict.
-
-    Every chain starts from the prior: f ~ N(μ, K), ω ~ PG(b, f).
+    Examples
+    --------
+    >>> from gptree import Gibbs, GPTreeClassifier
+    >>> model = GPTreeClassifier.paper("rbf", inference=Gibbs(chains=20, steps=5))
     """
 
     chains: int = 10
     steps: int = 1
     keep: int = 1
 
+    name = "gibbs"
+
     def __post_init__(self) -> None:
         require(self.chains >= 1, f"Gibbs needs at least one chain, got chains={self.chains}.")
         require(self.steps >= 1, f"Gibbs needs at least one step, got steps={self.steps}.")
         require(1 <= self.keep <= self.steps, f"keep must lie between 1 and steps={self.steps}, got {self.keep}.")
 
-    @property
-    def draws(self) -> int:
-        """Number of ω's that predict at every node."""
-        return self.chains * self.keep
-
     def fit(self, batch: NodeBatch, grams: Grams, work: int) -> tuple[NodePosterior, Diagnostics]:
         """Posterior of a batch, and diagnostics. `work` bounds the numbers held in one go."""
-        if batch.inducing is not None:
-            raise ValueError("Gibbs sampling has no form with inducing points: use SubsetOfData for large nodes.")
         space, *_ = grams.space(batch)
         random = generators(batch.seeds, batch.rows.device)
         start = space.prior_draw(_normals(batch, self.chains, space.noise_widths[0], random))
@@ -68,7 +61,7 @@ class Gibbs(Settings):
             if step >= self.steps - self.keep:
                 kept_f.append(f)
                 kept_omega.append(omega)
-        posterior = make_posterior(batch, space, None, torch.cat(kept_omega), work)
+        posterior = make_posterior(batch, space, torch.cat(kept_omega), work)
         r_hat = None
         if self.keep > 1:  # padded points are drawn as well, but are no part of a node
             r_hat = split_r_hat(torch.stack(kept_f, 1)).masked_fill(batch.b == 0, -torch.inf).amax(-1)

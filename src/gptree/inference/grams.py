@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
-from gptree.inference.nodes import NodeBatch
+from gptree.inference.nodes import LARGEST_PADDED_CPU, LARGEST_PADDED_CUDA, NodeBatch, NodeProblem, make_batches
 from gptree.maths.conditional import FunctionSpace, Space, WeightSpace
 from gptree.maths.kernels import gram, gram_diagonal, kernel_at, linear_features
 
@@ -84,6 +85,13 @@ class Grams:
         Just above d, forming Aᵀ Ω A costs more than factorising an n × n matrix; they break even near 1.5 d.
         """
         return self.features is not None and size > 1.5 * self.features.shape[-1]
+
+    def batches(self, problems: Sequence[NodeProblem], work: int) -> list[NodeBatch]:
+        """Problems in batches of similar size whose matrices hold at most a third of `work` numbers."""
+        largest_padded = LARGEST_PADDED_CUDA if self.X.is_cuda else LARGEST_PADDED_CPU
+        gathers_features = self.per_node or self.features is not None
+        width = self.X.shape[1] if gathers_features else 1
+        return list(make_batches(problems, self.X.dtype, work // 3, largest_padded, width, self.uses_weight_space))
 
     def space(self, batch: NodeBatch) -> tuple[Space, Tensor | None, Tensor]:
         """The conditional's form for a batch; the factor of K_mm where it has inducing points, and its jitter (V,)."""

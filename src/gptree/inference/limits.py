@@ -1,6 +1,6 @@
-"""What happens at nodes with more points than a dense posterior should hold.
+"""Nodes with more points than a dense posterior should hold, and the choice of inducing points.
 
-    SubsetOfData(1024)   the node sees at most 1,024 of its points, the same number from each class
+    SubsetOfData(1024)      the node sees at most 1,024 of its points, the same number from each class
     InducingPoints(256)     the node sees all its points through at most 256 inducing points (a sparse posterior)
 
 Both choose within a class by an order that is fixed beforehand, so that the choice at one node never depends on the
@@ -14,12 +14,24 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from gptree.maths.seeding import kmeans_plus_plus_order
 from gptree.settings import Settings, require
+from gptree.tree import node_generator, node_key
 
 
 @dataclass(frozen=True)
 class SubsetOfData(Settings):
-    """Nodes with more than `points` points keep that many, drawn evenly over their classes."""
+    """Nodes with more than `points` points keep that many, drawn evenly over their classes.
+
+    Parameters
+    ----------
+    points : int
+
+    Examples
+    --------
+    >>> from gptree import GPForestClassifier, SubsetOfData
+    >>> model = GPForestClassifier(node_limit=SubsetOfData(500))  # or node_limit=500
+    """
 
     points: int = 1024
 
@@ -33,7 +45,17 @@ class SubsetOfData(Settings):
 
 @dataclass(frozen=True)
 class InducingPoints(Settings):
-    """Nodes with more than `points` points use that many of them as inducing points, evenly over their classes."""
+    """Nodes with more than `points` points use that many of them as inducing points, evenly over their classes.
+
+    Parameters
+    ----------
+    points : int
+
+    Examples
+    --------
+    >>> from gptree import GPForestClassifier, InducingPoints
+    >>> model = GPForestClassifier(node_limit=InducingPoints(100))
+    """
 
     points: int = 256
 
@@ -42,15 +64,20 @@ class InducingPoints(Settings):
 
     def order(self, features: np.ndarray, random: np.random.Generator) -> np.ndarray:
         """The order in which a class's rows (n, d) are taken: as k-means++ seeds, each far from those before it."""
-        return spread_order(features, random, limit=self.points)
+        return kmeans_plus_plus_order(features, random, limit=self.points)
 
 
 @dataclass(frozen=True)
 class FixedInducingPoints(Settings):
-    """Every node, large or small, sees its points through the exemplars of its classes, and through nothing else.
+    """Every node, large or small, sees its points through given inducing rows of its classes.
 
-    At most `inducing` exemplars and `points` points a node, evenly over its classes. Which rows are exemplars is
-    part of the data: they are what is kept when the other rows are dropped.
+    Which rows these are is part of the data (`TrainingData.exemplars`): the exemplars of a base session, which are
+    what is kept when the other rows are dropped, or the inducing points that an inference chose.
+
+    Parameters
+    ----------
+    inducing, points : int
+        Most inducing rows and most points of a node, evenly over its classes.
     """
 
     inducing: int = 1024
@@ -61,9 +88,19 @@ LargeNodes = SubsetOfData | InducingPoints | FixedInducingPoints
 
 
 def as_large_nodes(value: str | int | LargeNodes | None, sparse: bool) -> LargeNodes | None:
-    """None is no limit; a number is that many exemplars.
+    """The value of the parameter `node_limit`.
 
-    "auto" is `InducingPoints()` where inference has a sparse form, and `SubsetOfData()` where it has none.
+    Parameters
+    ----------
+    value : "auto", None, int, SubsetOfData or InducingPoints
+        "auto" is `InducingPoints()` where inference has a sparse form, and `SubsetOfData()` where it has none; a number
+        is `SubsetOfData` of so many points; None is no limit.
+    sparse : bool
+        Whether inference has a form with inducing points.
+
+    Returns
+    -------
+    SubsetOfData, InducingPoints or None
     """
     if value == "auto":
         return InducingPoints() if sparse else SubsetOfData()
@@ -74,28 +111,39 @@ def as_large_nodes(value: str | int | LargeNodes | None, sparse: bool) -> LargeN
     return SubsetOfData(int(value)) if isinstance(value, int | np.integer) else value
 
 
-def spread_order(features: np.ndarray, random: np.random.Generator, limit: int) -> np.ndarray:
-    """Rows in the order of k-means++ seeding, the one nearest to the mean first; rows past `limit` follow as they are.
+def class_inducing(features: np.ndarray, y: np.ndarray, count: int, hashes: np.ndarray, seed: int) -> np.ndarray:
+    """Inducing points of every class, as k-means++ seeds; all rows of a class that has no more.
 
-    A row equal to one already taken comes after all others: duplicates would make a kernel matrix singular.
+    A row that equals one taken before, in its class or in another, is left out, unless it is the first of its class:
+    equal points make K_mm singular, and no class is without one. Randomness is keyed by label and seed.
+
+    Parameters
+    ----------
+    features : array (n, d)
+    y : int array (n,)
+        Class numbers.
+    count : int
+        At most so many a class.
+    hashes : uint64 array (C,)
+        `label_hashes` of the labels.
+    seed : int
+
+    Returns
+    -------
+    int64 array (m,)
+        Row numbers, class after class.
     """
-    # squared distances that neither overflow nor vanish, whatever the scale of the features
-    features = features / np.abs(features).max(initial=np.finfo(features.dtype).tiny)
-    taken = np.zeros(len(features), dtype=bool)
-    chosen: list[int] = []
-    distance = np.square(features - features.mean(0)).sum(-1)
-    pick = int(distance.argmin())
-    distance = np.full(len(features), np.inf)
-    while True:
-        chosen.append(pick)
-        taken[pick] = True
-        distance = np.minimum(distance, np.square(features - features[pick]).sum(-1))
-        distance[taken] = 0.0
-        total = distance.sum()
-        if len(chosen) >= min(limit, len(features)) or not total > 0.0:
-            break
-        pick = int(random.choice(len(features), p=distance / total))
-    return np.concatenate([np.asarray(chosen, dtype=np.int64), np.flatnonzero(~taken)])
+    order = np.argsort(y, kind="stable")
+    taken: set[bytes] = set()
+    rows = []
+    for c, members in enumerate(np.split(order, np.cumsum(np.bincount(y, minlength=len(hashes)))[:-1])):
+        random = node_generator(seed, node_key(hashes[c : c + 1]))
+        for place, row in enumerate(members[kmeans_plus_plus_order(features[members], random, count)[:count]]):
+            key = (features[row] + 0.0).tobytes()  # −0 is 0
+            if place == 0 or key not in taken:
+                rows.append(row)
+            taken.add(key)
+    return np.array(rows, dtype=np.int64)
 
 
 def class_quota(counts: Sequence[int] | np.ndarray, points: int) -> int:

@@ -152,10 +152,47 @@ def draw_chunks(space: Space, draws: int, work: int) -> list[slice]:
 
 
 def make_posterior(
-    batch: NodeBatch, space: Space, root: Tensor | None, omega: Tensor, work: int, L: Tensor | None = None
+    batch: NodeBatch,
+    space: Space,
+    omega: Tensor,
+    work: int,
+    *,
+    kappa: Tensor | None = None,
+    root: Tensor | None = None,
+    L: Tensor | None = None,
 ) -> NodePosterior:
-    """The posterior given ω (S, V, N); `root` is that of K_mm where there are inducing points, L the factor of B."""
-    shifted = batch.kappa - omega * batch.mu
+    """The posterior of f under the prior N(μ, K) and one Gaussian site a point, exp(κ_i f_i − ½ ω_i f_i²).
+
+        f = μ + g,    g ~ N(Σ κ̃, Σ),    Σ = (K⁻¹ + Ω)⁻¹,    κ̃ = κ − ω μ
+
+    Give κ and ω as they stand in the site: ω μ is taken from κ here, not by the caller. With Pólya-Gamma variables
+    κ = b (y − ½), which is the default. A method that expands log p(y | f) around f̂ instead has, with
+    W = −∂² log p(y | f̂), the sites ω = W and κ = W f̂ + ∂ log p(y | f̂).
+
+    Parameters
+    ----------
+    batch : NodeBatch
+        μ, and κ where none is given, are those of the batch.
+    space : FunctionSpace or WeightSpace
+        The first thing that ``grams.space(batch)`` returns.
+    omega : tensor (S, V, N)
+        S draws of ω, or S = 1; not negative, and 0 on padding.
+    work : int
+        Numbers that may be held at a time, roughly: the draws are worked on a few at a time.
+    kappa : tensor (S or 1, V, N) or (V, N), optional
+        κ of the sites, 0 on padding. Left-out predictions at the training points (`predict_open`, `novelty_score`)
+        know the sites of dense nodes; those of a linear kernel in weight space are taken to be κ = b (y − ½).
+    root : tensor (V, M, M), optional
+        The second thing that ``grams.space(batch)`` returns: the factor of K_mm where there are inducing points. Then
+        S = 1.
+    L : tensor (S, V, r, r), optional
+        ``space.factor(omega)``, if it is there already.
+
+    Returns
+    -------
+    DensePosterior, LinearPosterior or SparsePosterior
+    """
+    shifted = (batch.kappa if kappa is None else kappa) - omega * batch.mu
     if L is not None:
         weights = space.weights(L, omega, shifted)
     elif root is None and space.order >= ITERATIVE_ORDER:

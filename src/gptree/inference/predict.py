@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,7 +14,7 @@ from torch.nn.functional import logsigmoid
 from gptree.inference.grams import Grams, finite
 from gptree.inference.posterior import LinearPosterior, NodePosterior
 from gptree.maths.kernels import gram, gram_diagonal, kernel_at, linear_features
-from gptree.maths.quadrature import log_sigmoid_expectation
+from gptree.maths.quadrature import log_mean_exp, log_sigmoid_expectation
 
 PredictAt = Literal["mean", "quadrature"]
 
@@ -158,7 +157,7 @@ class NodePredictor:
                 left, right = logsigmoid(f), logsigmoid(-f)
             else:
                 left, right = log_sigmoid_expectation(f, self._variance(i, x, cross))
-            out[0, p.nodes], out[1, p.nodes] = _log_mean(left), _log_mean(right)
+            out[0, p.nodes], out[1, p.nodes] = log_mean_exp(left), log_mean_exp(right)
         return out[0], out[1]
 
     @torch.no_grad()
@@ -235,10 +234,3 @@ class NodePredictor:
                 return
             self._factors[i] = kept = factoriser(slice(0, draws))
         yield slice(0, draws), kept
-
-
-def _log_mean(values: Tensor) -> Tensor:
-    """log mean exp over the first dimension; −∞ allowed."""
-    if len(values) == 1:
-        return values[0]
-    return values.logsumexp(0) - math.log(len(values))

@@ -16,36 +16,57 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from gptree.inference.coordinate_ascent import CoordinateAscent, initial_state
-from gptree.inference.gibbs import Diagnostics
+from gptree.inference.base import Diagnostics
+from gptree.inference.coordinate_ascent import CoordinateAscent
 from gptree.inference.grams import Grams
-from gptree.inference.limits import spread_order
+from gptree.inference.mean_field import initial_state
 from gptree.inference.nodes import NodeBatch, NodeProblem, generators
 from gptree.inference.posterior import NodePosterior, SparsePosterior
 from gptree.maths.conditional import WeightSpace
 from gptree.maths.linalg import cholesky, covariance_root
 from gptree.maths.polya_gamma import pg_kl, pg_mean
 from gptree.settings import require
-from gptree.tree import node_generator, node_key
 
 
 @dataclass(frozen=True, kw_only=True)
 class SparseVariational(CoordinateAscent):
-    """Every node sees its rows through `inducing` points of each of its classes, at most `cap` in all.
+    """Natural gradients on inducing points: every node sees its rows through a few points of each of its classes.
 
-    Nodes of up to `batch_size` rows, or all nodes if it is None, take natural-gradient steps of size `step` on all
-    their rows: at most `sweeps`, until no latent mean moves by more than `tolerance`. Larger nodes go over their rows
-    `epochs` times in mini-batches of at most `batch_size`, and more often until they took `sweeps` steps; the steps
-    fall evenly from `step` to nothing. Both end with one step of size 1 on all rows, which the bound belongs to; at
-    large nodes `change` is what it changed at the inducing points. Memory does not grow with rows × inducing points.
+    Small nodes take natural-gradient steps on all their rows until no latent mean moves by more than `tolerance`.
+    Larger ones go over their rows in mini-batches, and the steps fall evenly from `step` to nothing. Both end with one
+    step of size 1 on all rows, which the bound belongs to; at large nodes `change` is what it changed at the inducing
+    points. Memory does not grow with rows × inducing points. A node without inducing points has the dense posterior of
+    `CoordinateAscent`.
 
-    A node without inducing points has the dense posterior of `CoordinateAscent`. With mini-batches, `learn` sees one
-    mini-batch of each node.
+    Parameters
+    ----------
+    sweeps : int
+        At most so many steps on all rows.
+    tolerance : float
+        As in `CoordinateAscent`.
+    learn : LearnKernel or None
+        Learn the kernel first, of large nodes on one mini-batch each.
+    inducing : int
+        Inducing points of each class.
+    cap : int
+        Most inducing points of a node.
+    batch_size : int or None
+        Nodes of more rows use mini-batches of at most so many; None is all rows at every node.
+    step : float
+        Size ρ of a natural-gradient step, 0 < ρ ≤ 1.
+    epochs : int
+        So often a large node goes over its rows, and more often until it took `sweeps` steps.
+
+    Examples
+    --------
+    >>> from gptree import GPForestClassifier, SparseVariational
+    >>> model = GPForestClassifier(inference=SparseVariational(inducing=5, batch_size=1000))
     """
+
+    name = "sparse-variational"
 
     inducing: int = 10
     cap: int = 1024
@@ -124,7 +145,7 @@ class SparseVariational(CoordinateAscent):
         # mean⋆ = k⋆ᵀ L⁻ᵀ t, t = E[w]
         weights = torch.linalg.solve_triangular(rows.root.mT, q.mean.unsqueeze(-1), upper=True).squeeze(-1)
         posterior = SparsePosterior(batch.nodes, batch.inducing, q.precision, weights.unsqueeze(0))
-        found = Diagnostics(
+        diagnostics = Diagnostics(
             batch.nodes,
             taken,
             bound=sums.bound(),
@@ -132,9 +153,9 @@ class SparseVariational(CoordinateAscent):
             converged=self._settled(change),
             jitter=rows.jitter,
         )
-        return posterior, found
+        return posterior, diagnostics
 
-    def thinned(self, problems: Sequence[NodeProblem]) -> list[NodeProblem]:
+    def learning_problems(self, problems: Sequence[NodeProblem]) -> list[NodeProblem]:
         """The problems as one mini-batch sees them: the rows of large nodes at random, each weighing n / |B| rows."""
         return [self._thin(p) if self._in_batches(len(p.rows)) else p for p in problems]
 
@@ -176,7 +197,7 @@ class Natural:
 
 @dataclass(frozen=True)
 class Sums:
-    """What some rows say: their part of η̂, P̂ − I and the bound."""
+    """Sums over some rows: their part of η̂, P̂ − I and the bound."""
 
     eta: Tensor
     """Σ κ̃ a, (V, M)."""
@@ -300,25 +321,3 @@ def _join(
         if value is not None
     }
     return posterior, Diagnostics(**values)
-
-
-# ----------------------------------------------------------------------------------------------- inducing points
-
-
-def class_inducing(features: np.ndarray, y: np.ndarray, count: int, hashes: np.ndarray, seed: int) -> np.ndarray:
-    """Rows of up to `count` inducing points a class, as k-means++ seeds; all of a class that has no more.
-
-    A row that equals one taken before, in its class or in another, is left out, unless it is the first of its class:
-    equal points make K_mm singular, and no class is without one. Randomness is keyed by label and seed.
-    """
-    order = np.argsort(y, kind="stable")
-    taken: set[bytes] = set()
-    rows = []
-    for c, members in enumerate(np.split(order, np.cumsum(np.bincount(y, minlength=len(hashes)))[:-1])):
-        random = node_generator(seed, node_key(hashes[c : c + 1]))
-        for place, row in enumerate(members[spread_order(features[members], random, count)[:count]]):
-            key = (features[row] + 0.0).tobytes()  # −0 is 0
-            if place == 0 or key not in taken:
-                rows.append(row)
-            taken.add(key)
-    return np.array(rows, dtype=np.int64)

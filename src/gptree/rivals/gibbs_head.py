@@ -16,9 +16,9 @@ from torch import Tensor
 from gptree.inference import Gibbs
 from gptree.inference.grams import finite
 from gptree.maths import FunctionSpace, as_kernel, gram, gram_diagonal, linear_features, make_kernel
+from gptree.maths.sphere import unit_length
 from gptree.rivals.base import RivalClassifier
 from gptree.settings import require
-from gptree.tree import unit_length
 
 GIBIBYTE = 2**30
 

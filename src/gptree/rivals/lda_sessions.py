@@ -8,12 +8,12 @@ import numpy as np
 from scipy.special import softmax
 from sklearn.metrics.pairwise import cosine_similarity
 
+from gptree.maths.sphere import unit_length
 from gptree.rivals.lda import discriminant, left_out_temperature, within_covariance
 from gptree.rivals.left_out import class_means
 from gptree.rivals.random_features import random_projection, relu_features
 from gptree.rivals.rehearsal import RehearsedHead
 from gptree.settings import require
-from gptree.tree import unit_length
 
 SHRINKAGES = (1e-4, 0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.7, 0.9, 1.0)
 

@@ -1,4 +1,4 @@
-"""Class trees: structure, builders, growth, drawing. Nothing here knows what decides at a node."""
+"""Class trees: structure, builders, edits, text and pictures. Nothing here knows what decides at a node."""
 
 from gptree.tree.builders import (
     BalancedTwoMeans,
@@ -7,9 +7,9 @@ from gptree.tree.builders import (
     TreeBuilder,
     TwoMeans,
     Ward,
-    as_builder,
     build_tree,
-    unit_length,
+    checked_prototypes,
+    divide,
 )
 from gptree.tree.edits import join, permute, remove, replace_leaf, surviving
 from gptree.tree.keys import label_hashes, node_generator, node_key
@@ -26,9 +26,10 @@ __all__ = [
     "TreeBuilder",
     "TwoMeans",
     "Ward",
-    "as_builder",
     "build_tree",
+    "checked_prototypes",
     "class_log_probabilities",
+    "divide",
     "join",
     "label_hashes",
     "node_generator",
@@ -41,5 +42,4 @@ __all__ = [
     "to_dot",
     "to_newick",
     "to_text",
-    "unit_length",
 ]

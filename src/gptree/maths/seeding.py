@@ -1,0 +1,41 @@
+"""k-means++ seeding as an order of the rows."""
+
+from __future__ import annotations
+
+import numpy as np
+
+
+def kmeans_plus_plus_order(features: np.ndarray, random: np.random.Generator, limit: int) -> np.ndarray:
+    """Row numbers in the order of k-means++ seeding, the row nearest to the mean first.
+
+    Each further row is drawn with probability proportional to its squared distance to the rows before it. A row equal
+    to one already taken comes after all others: duplicates would make a kernel matrix singular.
+
+    Parameters
+    ----------
+    features : array (n, d)
+    random : Generator
+    limit : int
+        So many rows are drawn, at most; the others follow in their own order.
+
+    Returns
+    -------
+    int64 array (n,)
+    """
+    # squared distances that neither overflow nor vanish, whatever the scale of the features
+    features = features / np.abs(features).max(initial=np.finfo(features.dtype).tiny)
+    taken = np.zeros(len(features), dtype=bool)
+    chosen: list[int] = []
+    distance = np.square(features - features.mean(0)).sum(-1)
+    pick = int(distance.argmin())
+    distance = np.full(len(features), np.inf)
+    while True:
+        chosen.append(pick)
+        taken[pick] = True
+        distance = np.minimum(distance, np.square(features - features[pick]).sum(-1))
+        distance[taken] = 0.0
+        total = distance.sum()
+        if len(chosen) >= min(limit, len(features)) or not total > 0.0:
+            break
+        pick = int(random.choice(len(features), p=distance / total))
+    return np.concatenate([np.asarray(chosen, dtype=np.int64), np.flatnonzero(~taken)])
