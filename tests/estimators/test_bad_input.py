@@ -43,7 +43,7 @@ def test_clear_errors(fitted, features, labels, message):
     [
         ({"kernel": "cubic"}, "unknown kernel"),
         ({"kernel": 3}, "kernel must be"),
-        ({"inference": "gibbs"}, "inference must be"),
+        ({"inference": "hmc"}, "Unknown inference 'hmc'"),
         ({"tree": "oak"}, "oak"),
         ({"tree": [[0, 1], 2]}, "missing"),
         ({"predict_at": "median"}, "predict_at"),

@@ -22,6 +22,7 @@ from gptree.incremental import (
     SessionTree,
     SharedRoot,
     Strategy,
+    base_experts,
     base_of,
     fit_base,
     grow,
@@ -78,7 +79,7 @@ def fitted(inference=SWEEPS, with_experts: bool = True, growth: Growth = GROWTH)
         KERNEL,
         inference,
         growth,
-        with_experts=with_experts,
+        expert=base_experts() if with_experts else None,
         predict_at="mean",
         on_sphere=identity,
         memory_budget=BUDGET,
@@ -134,8 +135,8 @@ def test_nodes_saw_all_examples_before_those_were_dropped(base: BaseState) -> No
     """The same predictions as of a forest that still holds them."""
     exemplars = torch.cdist(base.X, X).argmin(1).tolist()
     kept = base_session.Exemplars(np.array(exemplars), base.exemplar_weights.numpy())
-    pool, left_out = base_session._base_experts(X, torch.as_tensor(Y), 5, kept)
-    data = TrainingData(X, Y, LABELS, left_out, exemplars=np.array(exemplars))
+    pool, left_out = base_session._base_experts(base_experts(), X, torch.as_tensor(Y), 5, kept)
+    data = TrainingData(X, Y, LABELS, left_out, inducing=np.array(exemplars))
     how = {"large_nodes": FixedInducingPoints(), "memory_budget": BUDGET, "seed": SEED}
     whole = fit_forest(TREES, data, KERNEL, SWEEPS, **how)
     scores = pool.log_probabilities(NEW)

@@ -59,14 +59,14 @@ class TestThroughExemplars:
     EXEMPLARS = np.sort(np.concatenate([np.flatnonzero(data().y == c)[-2:] for c in range(5)]))
 
     def problems(self, **limits: int) -> list[NodeProblem]:
-        d = replace(data(weights=True, scores=True), exemplars=self.EXEMPLARS)
+        d = replace(data(weights=True, scores=True), inducing=self.EXEMPLARS)
         return node_problems(TREES, d, FixedInducingPoints(**limits), 0)[0]
 
     def test_every_node_sees_its_points_through_the_exemplars_of_its_classes(self) -> None:
         d = data(weights=True, scores=True)
         assert d.scores is not None
         assert d.weights is not None
-        problems, node_of = node_problems(TREES, replace(d, exemplars=self.EXEMPLARS), FixedInducingPoints(), 0)
+        problems, node_of = node_problems(TREES, replace(d, inducing=self.EXEMPLARS), FixedInducingPoints(), 0)
         for tree, nodes in zip(TREES, node_of, strict=True):
             for v in range(tree.n_nodes):
                 problem = problems[int(nodes[v])]
@@ -119,7 +119,7 @@ class TestThroughExemplars:
 
     def test_a_choice_of_points_is_the_same_whatever_the_numbers_of_the_classes(self) -> None:
         """Rows are taken by the label of their class and the seed."""
-        d = replace(data(), exemplars=self.EXEMPLARS)
+        d = replace(data(), inducing=self.EXEMPLARS)
         swap = np.array([4, 2, 1, 3, 0])
         moved = replace(d, y=swap[d.y], labels=[LABELS[c] for c in np.argsort(swap)])
         tree = ClassTree.from_nested(FIRST.to_nested(LABELS), moved.labels)
@@ -132,7 +132,7 @@ class TestThroughExemplars:
     def test_all_rows_as_exemplars_give_the_dense_posterior(self) -> None:
         """With as many inducing points as points the sparse posterior is the dense one, up to its jitter."""
         d = data(scores=True)
-        everyone = replace(d, exemplars=np.arange(len(d.y)))
+        everyone = replace(d, inducing=np.arange(len(d.y)))
         inference = CoordinateAscent(sweeps=5, tolerance=0.0)
         sparse = fit(inference, TREES, everyone, large_nodes=FixedInducingPoints())
         dense = fit(inference, TREES, d)

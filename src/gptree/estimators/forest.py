@@ -27,7 +27,7 @@ from gptree.estimators.state import FittedState, map_features, on_sphere, with_p
 from gptree.estimators.storage import load_estimator, save_estimator
 from gptree.estimators.validation import as_expert, check_held_out, check_targets, class_log_prior, to_numpy
 from gptree.experts import Examples, Expert, FittedExpert
-from gptree.incremental import Entry, fit_base, now
+from gptree.incremental import Entry, base_experts, fit_base, now
 from gptree.inference import FixedInducingPoints, Gibbs, Inference, LargeNodes, class_inducing
 from gptree.maths.kernels import make_kernel
 from gptree.model import ForestModel, TrainingData, fit_forest
@@ -106,7 +106,7 @@ class _TreeClassifier(IncrementalMixin, OpenSetMixin, ExplainMixin):
                     kernel,
                     inference,
                     self.growth,
-                    with_experts=expert is not None,
+                    expert=base_experts() if self.prior_mean == "experts" else expert,
                     predict_at=self.predict_at,
                     on_sphere=lambda features: on_sphere(feature_map, features),
                     held_out=mask,

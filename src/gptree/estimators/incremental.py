@@ -13,7 +13,7 @@ from torch import Tensor
 
 from gptree.estimators.base import TreeEstimator
 from gptree.estimators.state import FittedState
-from gptree.estimators.validation import to_numpy
+from gptree.estimators.validation import as_expert, to_numpy
 from gptree.experts import FittedSingle
 from gptree.incremental import (
     BaseState,
@@ -231,11 +231,9 @@ class IncrementalMixin(TreeEstimator):
                 "a model with a kernel of its own at every node cannot change its classes: a new node would have none. "
                 "Fit it with LearnKernel(per_node=False) or a fixed kernel."
             )
-        if not (self.prior_mean is None or self.prior_mean == "experts"):
-            raise ValueError(
-                'a model with a prior_mean of your own cannot change its classes: fit it with prior_mean="experts" or '
-                "None."
-            )
+        expert = as_expert(self.prior_mean)
+        if expert is not None and expert.cannot_grow is not None:
+            raise ValueError(f"a model with this prior_mean cannot change its classes: {expert.cannot_grow}.")
 
     def _examples(self, X: Any, y: Any) -> dict[str, Any]:
         """Validated examples as a journal entry holds them: sorted by label."""

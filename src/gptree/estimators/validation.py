@@ -10,7 +10,7 @@ import torch
 from sklearn.utils.multiclass import check_classification_targets
 from torch import Tensor
 
-from gptree.experts import Expert, Pool, PriorScores, SklearnExpert
+from gptree.experts import Expert, PriorScores, SklearnExpert
 
 #: Bytes for Gram matrices, factors and working memory on a CPU; on a GPU a quarter of its memory.
 MEMORY_BUDGET = 2**31
@@ -73,16 +73,15 @@ def memory_bytes(memory_budget: int | None, device: torch.device) -> int:
 def as_expert(prior_mean: Any) -> Expert | None:
     """The expert behind the parameter `prior_mean`.
 
-    None is a zero prior mean; "experts" is the default pool; a classifier or a function becomes an expert.
+    None is a zero prior mean; a name such as "experts" is its expert; a classifier or a function becomes an expert.
     """
     if prior_mean is None:
         return None
-    if isinstance(prior_mean, str):
-        if prior_mean == "experts":
-            return Pool()
-    elif not isinstance(prior_mean, type):
-        if hasattr(prior_mean, "fit"):
-            return SklearnExpert(prior_mean) if hasattr(prior_mean, "predict") else prior_mean
+    if isinstance(prior_mean, str | Expert):
+        return Expert.of(prior_mean)
+    if not isinstance(prior_mean, type):
+        if hasattr(prior_mean, "fit") and hasattr(prior_mean, "predict"):
+            return SklearnExpert(prior_mean)
         if callable(prior_mean):
             return PriorScores(prior_mean)
     raise TypeError(f'prior_mean must be "experts", None, an expert, a classifier or a function, not {prior_mean!r}.')

@@ -1,21 +1,28 @@
-"""Closed-form class scorers with left-out predictions at their own training points, and their pool."""
+"""Experts: closed-form class scorers with left-out predictions at their training points, and their pool.
+
+A new file in this folder is found by the name that its `Expert` gives itself.
+"""
 
 from gptree.experts.adapters import PriorScores, SklearnExpert
-from gptree.experts.base import Expert, Fit, FittedExpert
-from gptree.experts.calibration import best_temperature, temperature_centre
+from gptree.experts.base import Expert, Fit, FittedExpert, ScoreCache, cached
+from gptree.experts.calibration import LeftOutScorer, best_temperature, fit_tempered, temperature_centre
 from gptree.experts.density import ExemplarDensity, FittedKernelDensity, KernelDensity, exemplar_density
-from gptree.experts.examples import ALONE, Examples, shot_folds
+from gptree.experts.examples import ALONE, Examples, check_features, shot_folds
 from gptree.experts.lda import LDA, FittedLDA, lda_scores
 from gptree.experts.novel import FittedBaseNovelExpert, FittedSingle, NovelClassExperts, root_log_odds
-from gptree.experts.pool import FittedPool, Pool, pooled
+from gptree.experts.pool import FittedPool, Pool, fit_weights, pooled
 from gptree.experts.random_features import FittedRandomFeatures, RandomFeatures
-from gptree.experts.ridge import FittedKernelRidge, FittedRidge, KernelRidge, Ridge
+from gptree.experts.ridge import ExemplarRidge, FittedKernelRidge, FittedRidge, KernelRidge, Ridge
+from gptree.settings import import_modules
+
+import_modules(__name__, __path__)
 
 __all__ = [
     "ALONE",
     "LDA",
     "Examples",
     "ExemplarDensity",
+    "ExemplarRidge",
     "Expert",
     "Fit",
     "FittedBaseNovelExpert",
@@ -29,14 +36,20 @@ __all__ = [
     "FittedSingle",
     "KernelDensity",
     "KernelRidge",
+    "LeftOutScorer",
     "NovelClassExperts",
     "Pool",
     "PriorScores",
     "RandomFeatures",
     "Ridge",
+    "ScoreCache",
     "SklearnExpert",
     "best_temperature",
+    "cached",
+    "check_features",
     "exemplar_density",
+    "fit_tempered",
+    "fit_weights",
     "lda_scores",
     "pooled",
     "root_log_odds",

@@ -1,4 +1,4 @@
-"""Experts from elsewhere: scikit-learn classifiers, and class scores the user already has."""
+"""Adapters: scikit-learn classifiers, and class scores that the user already has, as experts."""
 
 from __future__ import annotations
 
@@ -10,25 +10,49 @@ import torch
 from sklearn.base import clone
 from torch import Tensor
 
-from gptree.experts.base import Fit, FittedExpert, ScoreCache
+from gptree.experts.base import Expert, Fit, FittedExpert, ScoreCache
 from gptree.experts.calibration import best_temperature, fit_tempered, some, storage_dtype, temperature_centre
 from gptree.experts.examples import ALONE, Examples, check_features, describe, shot_folds
+from gptree.settings import require_whole
 from gptree.storage.record import State
 
 SPREAD = 2.0  # of tempered log-probabilities over classes; see `temperature_centre`
 
 
 @dataclass(frozen=True)
-class SklearnExpert:
+class SklearnExpert(Expert):
     """Any scikit-learn classifier with `predict_proba`; its score is the logarithm, tempered like every other.
 
-    Left out by cross-validation over `folds` shot folds, whatever the folds of the examples. One-shot classes
+    Left out by cross-validation over shot folds, whatever the folds of the examples. One-shot classes
     are never left out of these fits; their examples are scored by one more fit, without all of them.
-    Probabilities are mixed with 1/(2n) of the uniform ones, so that none is zero.
+    Probabilities are mixed with 1/(2n) of the uniform ones, so that none is zero. Can neither be saved nor grow.
+
+    Parameters
+    ----------
+    estimator : classifier
+        It is cloned before it is fitted.
+    folds : int
+
+    Examples
+    --------
+    >>> from sklearn.linear_model import LogisticRegression
+    >>> from gptree import GPTreeClassifier
+    >>> from gptree.experts import LDA, Pool, SklearnExpert
+    >>> model = GPTreeClassifier(prior_mean=Pool((LDA(), SklearnExpert(LogisticRegression()))))
     """
 
     estimator: Any
     folds: int = 5
+
+    def __post_init__(self) -> None:
+        require_whole("folds", self.folds, 2)
+
+    @property
+    def cannot_grow(self) -> str:
+        return (
+            f"{type(self.estimator).__name__} learns from all examples at once, and a model that grows keeps only a "
+            'few of each class; take an expert of gptree.experts or prior_mean="experts"'
+        )
 
     def fit(self, examples: Examples) -> Fit:
         if not hasattr(self.estimator, "predict_proba"):
@@ -48,22 +72,24 @@ class SklearnExpert:
         """(n, C) log-probabilities."""
         scores = examples.X.new_zeros(len(examples), examples.n_classes)
         groups, usable = shot_folds(examples.y, self.folds), examples.usable
-        if int((examples.counts > 1).sum()) < 2:  # fewer than two classes to train on: nothing to say
+        if int((examples.counts > 1).sum()) < 2:  # fewer than two classes to train on
             return scores
         for group in groups[usable].unique():
-            held = groups == group
-            scores[held] = self._fitted(examples, ~held).scores(examples.X[held])
+            fold = groups == group
+            scores[fold] = self._fitted(examples, ~fold).scores(examples.X[fold])
         if not usable.all():
             alone = groups == ALONE
-            held_out = (examples.counts == 1).nonzero()[:, 0]
+            one_shot = (examples.counts == 1).nonzero()[:, 0]
             rows = self._fitted(examples, usable).scores(examples.X[alone])
-            rows[:, held_out] = scores[usable][:, held_out].mean(0)  # what such a class gets from points of others
+            rows[:, one_shot] = scores[usable][:, one_shot].mean(0)  # what such a class gets from points of others
             scores[alone] = rows
         return scores
 
 
 @dataclass(frozen=True, eq=False)
 class FittedSklearn(FittedExpert):
+    """A fitted `SklearnExpert`."""
+
     estimator: Any
     n_classes: int
     smoothing: float
@@ -71,9 +97,9 @@ class FittedSklearn(FittedExpert):
 
     def scores(self, X: Tensor) -> Tensor:
         """Smoothed log-probabilities (T, C); classes the estimator has not seen get the least."""
-        known = torch.from_numpy(np.asarray(self.estimator.predict_proba(_numpy(X)))).to(X)
+        given = torch.from_numpy(np.asarray(self.estimator.predict_proba(_numpy(X)))).to(X)
         p = X.new_zeros(len(X), self.n_classes)
-        p[:, torch.as_tensor(self.estimator.classes_, device=X.device)] = known
+        p[:, torch.as_tensor(self.estimator.classes_, device=X.device)] = given
         return ((1 - self.smoothing) * p + self.smoothing / self.n_classes).log()
 
     def log_probabilities(self, X: Tensor, raw: Any = None, cache: ScoreCache | None = None) -> Tensor:
@@ -88,12 +114,23 @@ class FittedSklearn(FittedExpert):
 
 
 @dataclass(frozen=True)
-class PriorScores:
+class PriorScores(Expert):
     """Class scores that owe nothing to the labels, for example a zero-shot model's.
 
-    `source` is a callable from inputs to scores (n, C), any unnormalised log-probabilities, or an object with
-    `predict_proba`. It is given the raw inputs where there are any (`Examples.raw`), otherwise the features.
-    Nothing has to be left out, not even of one-shot classes; only the temperature is learnt.
+    Nothing has to be left out, not even of one-shot classes; only the temperature is learnt. Can neither be saved nor
+    grow.
+
+    Parameters
+    ----------
+    source : callable, or object with `predict_proba`
+        From inputs to scores (n, C), any unnormalised log-probabilities, in the order of the classes. It is given the
+        raw inputs where there are any (`Examples.raw`), otherwise the features.
+
+    Examples
+    --------
+    >>> from gptree import GPTreeClassifier
+    >>> from gptree.experts import PriorScores
+    >>> model = GPTreeClassifier(prior_mean=PriorScores(lambda raw: raw[:, :3]))  # three columns, three classes
     """
 
     source: Any
@@ -101,6 +138,13 @@ class PriorScores:
     def __post_init__(self) -> None:
         if not callable(self.source) and not hasattr(self.source, "predict_proba"):
             raise TypeError(f"source must be callable or have predict_proba; got {describe(self.source)}.")
+
+    @property
+    def cannot_grow(self) -> str:
+        return (
+            "prior scores are those of a fixed list of classes, from raw inputs that a model which grows does not "
+            'keep; take an expert of gptree.experts or prior_mean="experts"'
+        )
 
     def fit(self, examples: Examples) -> Fit:
         prior = FittedPriorScores(self.source, examples.n_classes, temperature=1.0)
@@ -113,6 +157,8 @@ class PriorScores:
 
 @dataclass(frozen=True, eq=False)
 class FittedPriorScores(FittedExpert):
+    """A fitted `PriorScores`."""
+
     source: Any
     n_classes: int
     temperature: float  # τ
@@ -121,16 +167,16 @@ class FittedPriorScores(FittedExpert):
         inputs = X if raw is None else raw
         if hasattr(self.source, "predict_proba"):
             inputs = _numpy(inputs) if isinstance(inputs, Tensor) else inputs
-            found = torch.as_tensor(np.asarray(self.source.predict_proba(inputs)))
-            found = found.clamp(min=torch.finfo(torch.float32).tiny).log()
+            scores = torch.as_tensor(np.asarray(self.source.predict_proba(inputs)))
+            scores = scores.clamp(min=torch.finfo(torch.float32).tiny).log()
         else:
-            found = torch.as_tensor(self.source(inputs))
-        if found.shape != (len(X), self.n_classes) or not torch.isfinite(found).all():
+            scores = torch.as_tensor(self.source(inputs))
+        if scores.shape != (len(X), self.n_classes) or not torch.isfinite(scores).all():
             raise ValueError(
                 f"prior scores must be finite and of shape {(len(X), self.n_classes)}, a column for each class in the "
-                f"order of the labels; got {describe(found)}."
+                f"order of the labels; got {describe(scores)}."
             )
-        return found.to(X)
+        return scores.to(X)
 
     def log_probabilities(self, X: Tensor, raw: Any = None, cache: ScoreCache | None = None) -> Tensor:
         return (self.temperature * self.scores(X, raw)).log_softmax(1)

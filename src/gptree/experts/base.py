@@ -1,25 +1,26 @@
-"""What every expert is: settings that fit to examples, and a fitted value that scores classes and can be stored."""
+"""The interface of experts: settings that are fitted to examples, and fitted experts that score classes."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from torch import Tensor
 
 from gptree.experts.examples import Examples
+from gptree.settings import NamedSettings, require
 from gptree.storage import Serializable
 
 ScoreCache = dict[Any, Any]
-"""What experts that score the same rows have computed so far: those who share a projection share its product."""
+"""Products that experts share while they score the same rows, by what they are products of."""
 
 T = TypeVar("T")
 
 
 def cached(cache: ScoreCache | None, key: Any, compute: Callable[[], T]) -> T:
-    """What the cache holds under a key; computed if it is not there yet, or there is no cache."""
+    """The value that a cache holds under a key; computed if it is not there yet, or there is no cache."""
     if cache is None:
         return compute()
     if key not in cache:
@@ -28,49 +29,127 @@ def cached(cache: ScoreCache | None, key: Any, compute: Callable[[], T]) -> T:
 
 
 class Fit(NamedTuple):
-    """What fitting an expert gives."""
+    """A fitted expert and its left-out predictions at the examples.
+
+    Attributes
+    ----------
+    expert : FittedExpert
+    left_out : tensor (n, C)
+        Class log-probabilities at the examples, each scored without the examples of its own fold.
+    usable : bool tensor (n,)
+        False for the only example of a class. Nothing of the class is left without it, so the class gets the mean score
+        of the others in its row: a statement of ignorance, not evidence to choose by.
+    """
 
     expert: FittedExpert
     left_out: Tensor
-    """(n, C) class log-probabilities at the examples, each scored without the examples of its own fold."""
     usable: Tensor
-    """(n,) False for the only example of a class. Nothing of the class is left without it, so the class
-    gets the mean score of the others in its row: a statement of ignorance, not evidence to choose by."""
 
 
-class Expert(Protocol):
-    """Settings of an expert: a frozen value."""
+class Expert(NamedSettings, ABC):
+    """Settings of an expert: a frozen dataclass that subclasses this and has `fit`.
 
-    def fit(self, examples: Examples) -> Fit: ...
+    Its value is what `prior_mean=` of the estimators takes; a grid search reaches its fields
+    (``prior_mean__count_weight``), and files store it. With a `name` it is found by that name.
+
+    Attributes
+    ----------
+    cannot_grow : str or None, default None
+        Why a model around this expert cannot learn further classes; None if it can.
+
+    Examples
+    --------
+    >>> from gptree.experts import Expert
+    >>> Expert.of("lda").count_weight
+    0.15
+    """
+
+    family: ClassVar[str] = "expert"
+    example: ClassVar[str] = "LDA() or Pool((LDA(), KernelDensity()))"
+
+    @abstractmethod
+    def fit(self, examples: Examples) -> Fit:
+        """Fit to examples, and score each of them without its fold.
+
+        Parameters
+        ----------
+        examples : Examples
+
+        Returns
+        -------
+        Fit
+        """
+
+    @property
+    def cannot_grow(self) -> str | None:
+        return None
+
+    def on_exemplars(self, rows: Tensor, weights: Tensor) -> Expert:
+        """The expert of a base session, of which only exemplars are kept.
+
+        Parameters
+        ----------
+        rows : int64 tensor (m,)
+            Which of the examples are the exemplars.
+        weights : tensor (m,)
+            How many examples of its class each of them stands for.
+
+        Returns
+        -------
+        Expert
+            Itself, if what it keeps does not grow with the number of examples; otherwise its form on exemplars alone.
+        """
+        return self
 
 
 @dataclass(frozen=True, eq=False)
 class FittedExpert(Serializable, ABC):
-    """Scores classes at new points."""
+    """A fitted expert: scores classes at new points."""
 
     @abstractmethod
     def log_probabilities(self, X: Tensor, raw: Any = None, cache: ScoreCache | None = None) -> Tensor:
-        """Class log-probabilities (T, C) at features X (T, d); `raw` as in `Examples.of`.
+        """Class log-probabilities at new points.
 
-        A `cache` is shared by experts that are asked about the same rows, and no longer than that.
+        Parameters
+        ----------
+        X : tensor (T, d)
+            Features.
+        raw : optional
+            What the features were computed from; see `Examples.of`.
+        cache : optional
+            Shared by experts that are asked about the same rows, and no longer than that.
+
+        Returns
+        -------
+        tensor (T, C)
         """
 
     def grown(self, X: Tensor, y: Tensor, n_classes: int) -> FittedExpert:
-        """The expert after more examples X (k, d) with class numbers y below `n_classes`, every setting as it was.
+        """The expert after more examples, every setting as it was.
 
-        Numbers from C on are new classes, which only some experts can take in; an expert that learns nothing from
-        single examples of the classes it knows stays as it is.
+        An expert that learns nothing from single examples of the classes it knows stays as it is, which is the default.
+
+        Parameters
+        ----------
+        X : tensor (k, d)
+        y : int64 tensor (k,)
+            Class numbers below `n_classes`; those from C on are new classes, which only some experts can take in.
+        n_classes : int
+
+        Returns
+        -------
+        FittedExpert
         """
         return self
 
     def only(self, classes: Tensor) -> FittedExpert:
-        """The expert for some of its classes, in the order given."""
+        """The expert for some of its classes, (k,) numbers, in the order given."""
         return FittedPart(self, classes)
 
 
 @dataclass(frozen=True, eq=False)
 class FittedPart(FittedExpert):
-    """What an expert says of some of its classes when it must be one of them."""
+    """An expert restricted to some of its classes: its probabilities, given that it is one of them."""
 
     expert: FittedExpert
     classes: Tensor
@@ -80,3 +159,17 @@ class FittedPart(FittedExpert):
 
     def only(self, classes: Tensor) -> FittedPart:
         return FittedPart(self.expert, self.classes[classes])
+
+
+def positive_grid(settings: Expert, name: str, most: float = float("inf")) -> None:
+    """Check that a field of settings is a grid of positive numbers, and make a tuple of it."""
+    values = tuple(getattr(settings, name))
+    limits = "be positive numbers" if most == float("inf") else f"lie in (0, {most:g}]"
+    require(bool(values) and all(0 < value <= most for value in values), f"{name} must {limits}; got {values}.")
+    object.__setattr__(settings, name, values)
+
+
+def require_expert(value: Any, holder: str) -> None:
+    """Raise a TypeError unless a value is an expert."""
+    if not isinstance(value, Expert):
+        raise TypeError(f"{holder} takes experts such as {Expert.example}; got {value!r}.")

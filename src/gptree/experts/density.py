@@ -8,26 +8,41 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gptree.experts.base import Fit, FittedExpert, ScoreCache
+from gptree.experts.base import Expert, Fit, FittedExpert, ScoreCache, positive_grid
 from gptree.experts.calibration import fit_tempered
 from gptree.experts.examples import ALONE, Examples, check_features
 from gptree.experts.products import check_unit_length, chunks, shared_products, working_dtype
-from gptree.settings import Settings
 
 
 @dataclass(frozen=True)
-class KernelDensity(Settings):
-    """score_c(x) = log mean of exp(β(g − 1)) over the examples of the class, g the inner product with x.
+class KernelDensity(Expert):
+    """Kernel densities of the classes on the unit sphere.
+
+        score_c(x) = log mean of exp(β(g − 1)) over the examples of class c, g the inner product with x
 
     Features must be of unit length. Left out exactly, by masking the fold. Cost: n² inner products and, for each
     sharpness β, n² exponentials; nothing of size n² is kept.
+
+    Parameters
+    ----------
+    sharpnesses : tuple of float
+        β is chosen among these by left-out NLL, together with the temperature.
+
+    Examples
+    --------
+    >>> from gptree import GPTreeClassifier
+    >>> model = GPTreeClassifier(prior_mean="kernel-density")
     """
 
     sharpnesses: tuple[float, ...] = (5.0, 10.0, 15.0, 20.0, 30.0, 45.0, 60.0)
 
+    name = "kernel-density"
+
     def __post_init__(self) -> None:
-        if not self.sharpnesses or not all(value > 0 for value in self.sharpnesses):
-            raise ValueError(f"sharpnesses must be positive numbers; got {self.sharpnesses}.")
+        positive_grid(self, "sharpnesses")
+
+    def on_exemplars(self, rows: Tensor, weights: Tensor) -> ExemplarDensity:
+        return ExemplarDensity(rows, weights, self.sharpnesses)
 
     def fit(self, examples: Examples) -> Fit:
         check_unit_length(examples.X)
@@ -35,14 +50,23 @@ class KernelDensity(Settings):
 
 
 @dataclass(frozen=True, eq=False)
-class ExemplarDensity:
-    """The kernel density of a few exemplars a class, each standing for `weights` examples.
+class ExemplarDensity(Expert):
+    """The kernel density of a few exemplars a class: what `KernelDensity` is in a base session.
 
     Left out by single examples: an exemplar does not score itself.
+
+    Parameters
+    ----------
+    rows : int64 tensor (m,)
+        Which examples the exemplars are.
+    weights : tensor (m,)
+        How many examples each stands for.
+    sharpnesses : tuple of float
+        As in `KernelDensity`.
     """
 
-    rows: Tensor  # (m,) which examples the exemplars are
-    weights: Tensor  # (m,)
+    rows: Tensor
+    weights: Tensor
     sharpnesses: tuple[float, ...] = KernelDensity().sharpnesses
 
     def fit(self, examples: Examples) -> Fit:
@@ -59,10 +83,10 @@ class FittedKernelDensity(FittedExpert):
     sharpness: float  # β
     temperature: float  # τ
 
-    def scores(self, X: Tensor, sharpnesses: tuple[float, ...] | None = None, own: Tensor | None = None) -> Tensor:
+    def scores(self, X: Tensor, sharpnesses: tuple[float, ...] | None = None, itself: Tensor | None = None) -> Tensor:
         """Untempered class scores at X, (len(sharpnesses), T, C).
 
-        `own` (T,) says which of the points each row is (−1: none of them); that point is left out of its score.
+        `itself` (T,) says which of the points each row is (−1: none of them); that point is left out of its score.
         """
         check_features(X, self.points.shape[1])
         sharpnesses = (self.sharpness,) if sharpnesses is None else sharpnesses
@@ -70,9 +94,9 @@ class FittedKernelDensity(FittedExpert):
         for part in chunks(len(X), len(self.points), X.device):
             g = self.points @ X[part].to(self.points.dtype).T
             masses = self.masses[:, None]
-            if own is not None:
-                column = (own[part] >= 0).nonzero()[:, 0]
-                point = own[part][column]
+            if itself is not None:
+                column = (itself[part] >= 0).nonzero()[:, 0]
+                point = itself[part][column]
                 g[point, column] = -torch.inf
                 masses = masses.repeat(1, len(part))
                 masses[self.labels[point], column] -= self.weights[point]
@@ -168,11 +192,11 @@ class _ExemplarScorer:
         self.density = exemplar_density(
             examples.X[settings.rows], examples.y[settings.rows], settings.weights, examples.n_classes
         )
-        self.own = torch.full_like(examples.y, -1)
-        self.own[settings.rows] = torch.arange(len(settings.rows), device=self.own.device)
+        self.itself = torch.full_like(examples.y, -1)
+        self.itself[settings.rows] = torch.arange(len(settings.rows), device=self.itself.device)
 
     def scores(self, grid: tuple[float, ...], rows: Tensor) -> Tensor:
-        return self.density.scores(self.examples.X[rows], grid, self.own[rows])
+        return self.density.scores(self.examples.X[rows], grid, self.itself[rows])
 
     def fitted(self, value: float, temperature: float) -> FittedKernelDensity:
         return replace(self.density, sharpness=value, temperature=temperature)

@@ -8,34 +8,46 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gptree.experts.base import Fit, FittedExpert, ScoreCache, cached
+from gptree.experts.base import Expert, Fit, FittedExpert, ScoreCache, cached, positive_grid
 from gptree.experts.calibration import fit_tempered
 from gptree.experts.examples import ALONE, Examples, check_features
-from gptree.settings import Settings
+from gptree.settings import require
 
 
 @dataclass(frozen=True)
-class LDA(Settings):
-    """Gaussian classes that share the covariance Σ_λ = (1−λ) S_w + λ tr(S_w)/d · I.
+class LDA(Expert):
+    """Linear discriminant analysis: Gaussian classes that share the covariance Σ_λ = (1−λ) S_w + λ tr(S_w)/d · I.
 
-      score_c(x) = −½ n_c/(n_c+1) · (x−μ_c)ᵀ Σ_λ⁻¹ (x−μ_c) − ½ κ D log(1 + 1/n_c)
-    S_w is the pooled within-class covariance with ν = n − C degrees of freedom. With κ = 1 the score is the
+        score_c(x) = −½ n_c/(n_c+1) · (x−μ_c)ᵀ Σ_λ⁻¹ (x−μ_c) − ½ ρ D log(1 + 1/n_c)
+
+    S_w is the pooled within-class covariance with ν = n − C degrees of freedom. With ρ = 1 the score is the
     density of a new point of a class whose mean is known from n_c examples, D being the number of
     dimensions that count: the mean of n_c/(n_c+1)·(distance) over the examples and their own class, left out.
-
-    κ is `count_weight`. It matters only if classes differ in size. Real classes are not Gaussian and κ = 1 rules the
-    small ones out; 0.15 was best or near it for 1 or 2 shots beside 5 or 20 on three data sets.
     Cost: one eigendecomposition of size min(n, d), and n·C·min(n, d) for each shrinkage λ.
+
+    Parameters
+    ----------
+    shrinkages : tuple of float
+        λ is chosen among these by left-out NLL, together with the temperature.
+    count_weight : float
+        ρ. It matters only if classes differ in size. Real classes are not Gaussian and ρ = 1 rules the small ones out;
+        0.15 was best or near it for 1 or 2 shots beside 5 or 20 on three data sets.
+
+    Examples
+    --------
+    >>> from gptree import GPTreeClassifier
+    >>> from gptree.experts import LDA
+    >>> model = GPTreeClassifier(prior_mean=LDA(count_weight=0.5))
     """
 
     shrinkages: tuple[float, ...] = (0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.7, 0.9, 1.0)
     count_weight: float = 0.15
 
+    name = "lda"
+
     def __post_init__(self) -> None:
-        if not self.shrinkages or not all(0 < value <= 1 for value in self.shrinkages):
-            raise ValueError(f"shrinkages must lie in (0, 1]; got {self.shrinkages}.")
-        if not self.count_weight >= 0:
-            raise ValueError(f"count_weight must not be negative; got {self.count_weight}.")
+        positive_grid(self, "shrinkages", most=1.0)
+        require(self.count_weight >= 0, f"count_weight must not be negative; got {self.count_weight}.")
 
     def fit(self, examples: Examples) -> Fit:
         return fit_tempered(_Scorer(self, examples), examples)
@@ -51,7 +63,7 @@ class FittedLDA(FittedExpert):
     means: Tensor  # (C, d) of the classes, less the centre
     counts: Tensor  # (C,)
     shrinkage: float  # λ
-    count_penalty: float  # κD
+    count_penalty: float  # ρD
     temperature: float  # τ
 
     @classmethod
@@ -66,7 +78,7 @@ class FittedLDA(FittedExpert):
     def distances(self, X: Tensor, cache: ScoreCache | None = None) -> Tensor:
         """(x − μ_c)ᵀ Σ_λ⁻¹ (x − μ_c), (T, C).
 
-        Outside the basis Σ_λ⁻¹ is ρI, ρ = d/(λ tr S_w): there x has a part, and so have the means of later classes.
+        Outside the basis Σ_λ⁻¹ is d/(λ tr S_w) · I: there x has a part, and so have the means of later classes.
         """
         key = ("coordinates", id(X), self.basis.data_ptr())
         x, coordinates = cached(cache, key, lambda: self._coordinates(X))
@@ -74,10 +86,10 @@ class FittedLDA(FittedExpert):
         means = self.means @ self.basis
         norms, mean_norms = coordinates.square() @ A, means.square() @ A
         if self.basis.shape[1] < len(self.centre):
-            rho = 1 / (self.shrinkage * self.isotropic)
-            norms = norms + rho * (x.square().sum(1) - coordinates.square().sum(1))
-            mean_norms = mean_norms + rho * (self.means.square().sum(1) - means.square().sum(1))
-            products = rho * x @ self.means.T + coordinates @ (means * (A - rho)).T
+            outside = 1 / (self.shrinkage * self.isotropic)
+            norms = norms + outside * (x.square().sum(1) - coordinates.square().sum(1))
+            mean_norms = mean_norms + outside * (self.means.square().sum(1) - means.square().sum(1))
+            products = outside * x @ self.means.T + coordinates @ (means * (A - outside)).T
         else:
             products = coordinates @ (means * A).T
         return products.mul_(-2).add_(norms[:, None]).add_(mean_norms)
@@ -92,7 +104,7 @@ class FittedLDA(FittedExpert):
         """Untempered scores (n, C) at examples X (n, d) of classes y, each without itself.
 
         The mean and count of its class are without it, and where `in_covariance` (n,) so is the covariance, by
-        the rank-one change of `_Scorer`. The own score of the only example of a class means nothing.
+        the rank-one change of `_Scorer`. For the only example of a class, the score of that class means nothing.
         """
         check_features(X, len(self.centre))
         x, means = self._whitened(X.to(self.basis.dtype) - self.centre), self._whitened(self.means)
@@ -101,13 +113,13 @@ class FittedLDA(FittedExpert):
         n = self.counts[y]
         r = x - means[y]
         left = (n - 1).clamp(min=1)
-        own = distances[rows, y]
-        # δᵀAr = xᵀAr − μ_cᵀAr; for the own class δ = r n/(n − 1)
+        rAr = distances[rows, y]
+        # δᵀAr = xᵀAr − μ_cᵀAr; for the class of the example δ = r n/(n − 1)
         cross = (x * r).sum(1)[:, None] - r @ means.T
-        cross[rows, y] = own * n / left
-        distances[rows, y] = own * (n / left).square()
+        cross[rows, y] = rAr * n / left
+        distances[rows, y] = rAr * (n / left).square()
         a = (1 - self.shrinkage) / self.freedom * n / left * in_covariance
-        distances += (a / (1 - a * own))[:, None] * cross.square()
+        distances += (a / (1 - a * rAr))[:, None] * cross.square()
         counts = self.counts.repeat(len(X), 1)
         counts[rows, y] = left
         return lda_scores(distances, counts, self.count_penalty).to(X.dtype)
@@ -165,22 +177,22 @@ class _Scorer:
         self._measure(settings.count_weight)
 
     def _measure(self, count_weight: float) -> None:
-        """What depends on an example and λ only, for all λ at once: arrays (n, grid), and κD (grid)."""
+        """Terms that depend on an example and λ only, for all λ at once: arrays (n, grid), and ρD (grid)."""
         ex = self.examples
         moments = self.moments
         self.A = torch.stack([_precisions(moments.variances, moments.isotropic, value) for value in self.grid])
-        left, gaps = self._own_class()
+        left, gaps = self._class_gaps()
         self.xAx, self.xAr = self.x.square() @ self.A.T, (self.x * self.r) @ self.A.T
         n = ex.counts[ex.y][:, None]
         a = (1 - ex.X.new_tensor(self.grid)) / moments.freedom * n / (n - 1).clamp(min=1)
         self.downdate = a / (1 - a * (self.r.square() @ self.A.T))
-        self.own = gaps.square() @ self.A.T + self.downdate * ((gaps * self.r) @ self.A.T).square()
-        D = (left / (left + 1) * self.own.T)[:, ex.calibration_rows].mean(1)
+        self.to_class = gaps.square() @ self.A.T + self.downdate * ((gaps * self.r) @ self.A.T).square()
+        D = (left / (left + 1) * self.to_class.T)[:, ex.calibration_rows].mean(1)
         D = D.nan_to_num(nan=float(len(moments.centre)))  # no class has two examples: its expectation
         self.count_penalties = (count_weight * D).tolist()
 
-    def _own_class(self) -> tuple[Tensor, Tensor]:
-        """Own-class examples left without each example's fold (n,), and its gap δ to their mean (n, r)."""
+    def _class_gaps(self) -> tuple[Tensor, Tensor]:
+        """Examples of the same class left without each example's fold (n,), and the gap δ to their mean (n, r)."""
         ex = self.examples
         alone = len(ex.fold_counts) * ex.n_classes + torch.arange(len(ex), device=ex.y.device)
         cells = torch.where(ex.folds == ALONE, alone, ex.folds * ex.n_classes + ex.y)
@@ -205,7 +217,7 @@ class _Scorer:
             distances[at] = self._distances_to(means, k, rows[at])
         alone = ex.alone(rows)
         distances[alone] = self._distances_to(self.means, k, rows[alone])
-        distances[alone, ex.y[rows[alone]]] = self.own[rows[alone], k]
+        distances[alone, ex.y[rows[alone]]] = self.to_class[rows[alone], k]
         return distances
 
     def _distances_to(self, means: Tensor, k: int, rows: Tensor) -> Tensor:

@@ -89,7 +89,7 @@ class NovelClassExperts(Serializable):
                 random_expert.left_out(random_lda.features(points), examples.y, in_covariance),
                 random_expert.temperature,
             ),
-            tempered(density.scores(points, own=everyone)[0], density.temperature),
+            tempered(density.scores(points, itself=everyone)[0], density.temperature),
             ridge.left_out,
         ]
         fitted_ridge: Any = ridge.expert

@@ -8,16 +8,30 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gptree.experts.base import Expert, Fit, FittedExpert, ScoreCache, cached
+from gptree.experts.base import Expert, Fit, FittedExpert, ScoreCache, cached, require_expert
 from gptree.experts.examples import Examples, check_features
-from gptree.settings import Settings
+from gptree.settings import require_whole
 
 
 @dataclass(frozen=True)
-class RandomFeatures(Settings):
-    """`expert` on relu(xW), W (d, count) of independent N(0, 1), scaled to unit length if `unit_length`.
+class RandomFeatures(Expert):
+    """An expert on random features relu(xW), W (d, count) of independent N(0, 1), instead of the features themselves.
 
-    `RandomFeatures(LDA(), 1_000)` and `RandomFeatures(Ridge(), 2_000, unit_length=False)` are the usual ones.
+    Parameters
+    ----------
+    expert : Expert
+    count : int
+        Number of random features.
+    unit_length : bool
+        Whether they are scaled to unit length.
+    seed : int
+        Draws W.
+
+    Examples
+    --------
+    >>> from gptree import GPTreeClassifier
+    >>> from gptree.experts import LDA, RandomFeatures
+    >>> model = GPTreeClassifier(prior_mean=RandomFeatures(LDA(), 500))
     """
 
     expert: Expert
@@ -26,8 +40,15 @@ class RandomFeatures(Settings):
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.count < 1:
-            raise ValueError(f"count must be at least 1; got {self.count}.")
+        require_expert(self.expert, "RandomFeatures")
+        require_whole("count", self.count, 1)
+
+    @property
+    def cannot_grow(self) -> str | None:
+        return self.expert.cannot_grow
+
+    def on_exemplars(self, rows: Tensor, weights: Tensor) -> RandomFeatures:
+        return replace(self, expert=self.expert.on_exemplars(rows, weights))
 
     def fit(self, examples: Examples) -> Fit:
         projection = self.projection(examples.X)

@@ -10,60 +10,100 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from gptree.experts.base import Fit, FittedExpert, ScoreCache
+from gptree.experts.base import Expert, Fit, FittedExpert, ScoreCache, positive_grid
 from gptree.experts.calibration import CalibrationRows, choose, fill_own, fit_tempered
 from gptree.experts.examples import ALONE, Examples, check_features
 from gptree.experts.products import DOUBLE_UP_TO, check_unit_length, chunks, shared_products
-from gptree.settings import Settings
+from gptree.settings import require_whole
 
 
 @dataclass(frozen=True)
-class Ridge(Settings):
-    """Linear ridge regression without intercept; meant for random features.
+class Ridge(Expert):
+    """Linear ridge regression without intercept on one-hot targets; meant for random features.
 
-    Every class has the same total weight, so that a rare class is not scored down for being rare.
+        B = (ΦᵀWΦ + αI)⁻¹ ΦᵀWY,    score_c(x) = φ(x)ᵀ B_c
+
+    W gives every class the same total weight, so that a rare class is not scored down for being rare.
     Cost: one eigendecomposition of size min(n, d), and n·d·(C + size of a fold) for each penalty.
+
+    Parameters
+    ----------
+    penalties : tuple of float
+        α is chosen among these by left-out NLL, together with the temperature.
+
+    Examples
+    --------
+    >>> from gptree import GPTreeClassifier
+    >>> from gptree.experts import RandomFeatures, Ridge
+    >>> model = GPTreeClassifier(prior_mean=RandomFeatures(Ridge(), 500, unit_length=False))
     """
 
     penalties: tuple[float, ...] = (10.0, 30.0, 100.0, 300.0, 1e3, 3e3, 1e4)
 
+    name = "ridge"
+
     def __post_init__(self) -> None:
-        _check_penalties(self.penalties)
+        positive_grid(self, "penalties")
 
     def fit(self, examples: Examples) -> Fit:
         return fit_tempered(_LinearScorer(self.penalties, examples), examples)
 
 
 @dataclass(frozen=True)
-class KernelRidge(Settings):
-    """Ridge regression with the kernel exp(g − 1), g the inner product of features of unit length.
+class KernelRidge(Expert):
+    """Ridge regression on one-hot targets with the kernel exp(g − 1), g the inner product of features of unit length.
+
+        A = W^½ (W^½ K W^½ + αI)⁻¹ W^½ Y,    score_c(x) = Σ_i k(x, x_i) A_ic
 
     Every class has the same total weight, as in `Ridge`. By the number n of examples:
+
     - up to `choose_on`, every penalty is tried on all of them, with one Cholesky factor each;
     - beyond, the penalty (a noise variance: it does not depend on n) is chosen on a balanced part of `choose_on`
       examples, and one Cholesky factor of all examples, in single precision, does the rest;
     - beyond `at_most`, the regression is fitted to a balanced part of `at_most` examples, and the other examples are
       new points to it. (A Nyström approximation from all examples costs more and predicts worse.) If there
       are more classes than that, those without an example in the part get the score 0.
+
     Cost: n³ for the Cholesky factor and the inverse, n ≤ `at_most`; n² memory.
+
+    Parameters
+    ----------
+    penalties : tuple of float
+        α is chosen among these by left-out NLL, together with the temperature.
+    choose_on, at_most : int
+        Numbers of examples, as above.
+
+    Examples
+    --------
+    >>> from gptree import GPTreeClassifier
+    >>> model = GPTreeClassifier(prior_mean="kernel-ridge")
     """
 
     penalties: tuple[float, ...] = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
     choose_on: int = 1_500
     at_most: int = 8_000
 
+    name = "kernel-ridge"
+
     def __post_init__(self) -> None:
-        _check_penalties(self.penalties)
-        if min(self.choose_on, self.at_most) < 10:
-            raise ValueError("choose_on and at_most must be at least 10 examples.")
+        positive_grid(self, "penalties")
+        require_whole("choose_on", self.choose_on, 10)
+        require_whole("at_most", self.at_most, 10)
 
     def fit(self, examples: Examples) -> Fit:
+        return self.fit_on(examples, torch.ones_like(examples.usable))
+
+    def on_exemplars(self, rows: Tensor, weights: Tensor) -> ExemplarRidge:
+        return ExemplarRidge(rows, self)
+
+    def fit_on(self, examples: Examples, points: Tensor) -> Fit:
+        """Fit to the examples marked in `points` (n,), balanced; the other examples are new points to it."""
         check_unit_length(examples.X)
         penalties = self.penalties
-        if len(examples) > self.choose_on and len(penalties) > 1:
+        if int(points.sum()) > self.choose_on and len(penalties) > 1:
             part = _few_classes(examples, self.choose_on)
             penalties = (choose(_KernelScorer(penalties, part, len(part)), part, CalibrationRows.of(part)).value,)
-        return fit_tempered(_KernelScorer(penalties, examples, self.at_most), examples)
+        return fit_tempered(_KernelScorer(penalties, examples, self.at_most, points), examples)
 
     def fit_at(self, examples: Examples, penalty: float, temperature: float) -> Fit:
         """Fit with a penalty and a temperature that were chosen elsewhere."""
@@ -73,9 +113,23 @@ class KernelRidge(Settings):
         return Fit(scorer.fitted(penalty, temperature), (temperature * scores).log_softmax(1), examples.usable)
 
 
-def _check_penalties(penalties: tuple[float, ...]) -> None:
-    if not penalties or not all(value > 0 for value in penalties):
-        raise ValueError(f"penalties must be positive numbers; got {penalties}.")
+@dataclass(frozen=True, eq=False)
+class ExemplarRidge(Expert):
+    """Kernel ridge regression fitted to exemplars alone: what `KernelRidge` is in a base session.
+
+    Parameters
+    ----------
+    rows : int64 tensor (m,)
+        Which examples the exemplars are.
+    ridge : KernelRidge
+    """
+
+    rows: Tensor
+    ridge: KernelRidge
+
+    def fit(self, examples: Examples) -> Fit:
+        points = torch.zeros_like(examples.usable).index_fill_(0, self.rows, True)
+        return self.ridge.fit_on(examples, points)
 
 
 def _few_classes(examples: Examples, size: int) -> Examples:
@@ -220,11 +274,13 @@ class _LinearScorer(_Scorer):
 
 
 class _KernelScorer(_Scorer):
-    """With P = (W^½KW^½ + αI)⁻¹ and its product with the targets, over at most `at_most` of the examples."""
+    """With P = (W^½KW^½ + αI)⁻¹ and its product with the targets, over at most `at_most` of the marked examples."""
 
-    def __init__(self, penalties: tuple[float, ...], examples: Examples, at_most: int) -> None:
+    def __init__(
+        self, penalties: tuple[float, ...], examples: Examples, at_most: int, points: Tensor | None = None
+    ) -> None:
         super().__init__(penalties, examples)
-        self.inside = examples.in_shot_order()[:at_most].sort().values
+        self.inside = examples.in_shot_order(points)[:at_most].sort().values
         m, y = len(self.inside), examples.y[self.inside]
         # The largest eigenvalue of K is at most m; single precision must resolve the penalty beside it.
         single = (m > DOUBLE_UP_TO or examples.X.dtype == torch.float32) and min(penalties) >= 1e-6 * m

@@ -1,9 +1,10 @@
 """Classes that keep arriving: what is kept, where new classes go, and a journal of what happened."""
 
-from gptree.incremental.base import base_novelty, base_of, fit_base, with_novel_experts
+from gptree.incremental.base import base_experts, base_novelty, base_of, fit_base, with_novel_experts
 from gptree.incremental.exemplars import Herding, KMeansExemplars, KMeansPlusPlusExemplars
 from gptree.incremental.journal import ClassRegistry, Entry, now, replay
-from gptree.incremental.sessions import BaseState, GrownState, GrowthConfig, Novelty, grow
+from gptree.incremental.sessions import grow
+from gptree.incremental.state import BaseState, GrownState, GrowthConfig, Novelty
 from gptree.incremental.strategies import Graft, Growth, RebuildTree, SessionTree, SharedRoot, Strategy
 
 __all__ = [
@@ -22,6 +23,7 @@ __all__ = [
     "SessionTree",
     "SharedRoot",
     "Strategy",
+    "base_experts",
     "base_novelty",
     "base_of",
     "fit_base",

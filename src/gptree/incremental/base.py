@@ -15,18 +15,19 @@ from gptree.experts import (
     ALONE,
     LDA,
     Examples,
-    ExemplarDensity,
+    Expert,
     FittedExpert,
     FittedPool,
     FittedRandomFeatures,
     FittedSingle,
+    KernelDensity,
     Pool,
     RandomFeatures,
     Ridge,
 )
 from gptree.incremental.episodes import RANDOM_LDA, learn_novel_experts
 from gptree.incremental.exemplars import Exemplars, select_exemplars
-from gptree.incremental.sessions import BaseState, Novelty
+from gptree.incremental.state import BaseState, Novelty
 from gptree.incremental.strategies import Growth
 from gptree.inference import CoordinateAscent, FixedInducingPoints, Grams, Inference, NodePredictor, PredictAt
 from gptree.model import ForestModel, TrainingData, fit_forest, left_out_predictions
@@ -35,6 +36,11 @@ from gptree.tree import ClassTree, label_hashes
 #: Many examples a class and one covariance: less shrinkage is needed than with few.
 BASE_LDA = LDA(shrinkages=(0.02, 0.05, 0.1, 0.2, 0.5, 0.9))
 BASE_RIDGE = RandomFeatures(Ridge(penalties=(10.0, 30.0, 100.0, 300.0, 1e3, 3e3, 1e4)), count=2_000, unit_length=False)
+
+
+def base_experts() -> Pool:
+    """What ``prior_mean="experts"`` is in a base session: experts for many examples a class."""
+    return Pool((BASE_LDA, replace(RANDOM_LDA, expert=BASE_LDA), BASE_RIDGE, KernelDensity()))
 
 
 def fit_base(
@@ -46,7 +52,7 @@ def fit_base(
     inference: Inference,
     growth: Growth,
     *,
-    with_experts: bool,
+    expert: Expert | None,
     predict_at: PredictAt,
     on_sphere: Callable[[Tensor], Tensor],
     held_out: np.ndarray | None = None,
@@ -59,7 +65,8 @@ def fit_base(
 
     Nodes see all examples, through the exemplars of their classes as inducing points. An inference without such a
     form (Gibbs sampling) leaves the base to coordinate ascent, as in the paper, and is for classes that arrive later.
-    Where some examples are `held_out` (n,), the others are for the experts alone.
+    Where some examples are `held_out` (n,), the others are for the experts alone. `expert` gives the prior means of the
+    base classes, or None for zero means.
     """
     hashes = label_hashes(labels)
     sphere = on_sphere(X)
@@ -67,16 +74,16 @@ def fit_base(
         sphere.cpu().numpy(), y, growth.exemplars, growth.selection, hashes, seed, among=held_out
     )
     codes = torch.as_tensor(y, device=X.device)
-    expert, left_out, novel_experts = None, None, None
-    if with_experts:
-        expert, left_out = _base_experts(sphere, codes, len(labels), exemplars, held_out)
-        novel_experts = learn_novel_experts(sphere, codes, exemplars, hashes, growth, seed, expert, held_out)
+    fitted, left_out, novel_experts = None, None, None
+    if expert is not None:
+        fitted, left_out = _base_experts(expert, sphere, codes, len(labels), exemplars, held_out)
+        novel_experts = learn_novel_experts(sphere, codes, exemplars, hashes, growth, seed, fitted, held_out)
     places = exemplars.rows
     if held_out is not None:
         own = torch.as_tensor(held_out, device=X.device)
         X, y, codes, left_out = X[own], y[held_out], codes[own], None if left_out is None else left_out[own]
         places = np.cumsum(held_out)[places] - 1
-    data = TrainingData(X, y, labels, left_out, exemplars=places)
+    data = TrainingData(X, y, labels, left_out, inducing=places)
     model = fit_forest(
         trees,
         data,
@@ -93,7 +100,7 @@ def fit_base(
     base = BaseState(
         keys=tuple(labels),
         model=_on_rows(model, rows),
-        expert=expert,
+        expert=fitted,
         y=codes[rows],
         stands_for=torch.as_tensor(exemplars.weights).to(X),
         exemplars=torch.arange(len(rows), device=X.device),
@@ -158,19 +165,23 @@ def with_novel_experts(base: BaseState, growth: Growth, seed: int, on_sphere: Ca
 
 
 def _base_experts(
-    X: Tensor, y: Tensor, n_classes: int, exemplars: Exemplars, held_out: np.ndarray | None = None
+    expert: Expert, X: Tensor, y: Tensor, n_classes: int, exemplars: Exemplars, held_out: np.ndarray | None = None
 ) -> tuple[FittedExpert, Tensor]:
-    """Experts for many examples a class, and left-out log-probabilities by single examples."""
+    """The expert fitted to base examples, keeping exemplars alone; left-out log-probabilities by single examples."""
     if n_classes == 1:
         return FittedSingle(), X.new_zeros(len(X), 1)
     rows, weights = (torch.as_tensor(values, device=X.device) for values in exemplars)
-    pool = Pool((BASE_LDA, replace(RANDOM_LDA, expert=BASE_LDA), BASE_RIDGE, ExemplarDensity(rows, weights)))
     calibration = None if held_out is None else torch.as_tensor(held_out, device=X.device)
-    fit = pool.fit(Examples.of(X, y, n_classes, folds=torch.full_like(y, ALONE), calibration=calibration))
-    assert isinstance(fit.expert, FittedPool)
-    # random features are the widest of all that is kept and computed, and rough by nature: single precision will do
-    experts = (e.single() if isinstance(e, FittedRandomFeatures) else e for e in fit.expert.experts)
-    return replace(fit.expert, experts=tuple(experts)), fit.left_out
+    examples = Examples.of(X, y, n_classes, folds=torch.full_like(y, ALONE), calibration=calibration)
+    fit = expert.on_exemplars(rows, weights).fit(examples)
+    return _lighter(fit.expert), fit.left_out
+
+
+def _lighter(expert: FittedExpert) -> FittedExpert:
+    """Random features in single precision: the widest of all that is kept and computed, and rough by nature."""
+    if isinstance(expert, FittedPool):
+        return replace(expert, experts=tuple(map(_lighter, expert.experts)))
+    return expert.single() if isinstance(expert, FittedRandomFeatures) else expert
 
 
 def _on_rows(model: ForestModel, rows: Tensor) -> ForestModel:

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from scipy.optimize import minimize
 from torch import Tensor
 from torch.nn.functional import softplus
 
@@ -31,6 +30,7 @@ from gptree.experts import (
     RandomFeatures,
     best_temperature,
     exemplar_density,
+    fit_weights,
     lda_scores,
     root_log_odds,
     temperature_centre,
@@ -50,8 +50,6 @@ MIN_QUERIES = 1_000
 SHRINKAGES = (0.05, 0.2, 0.5, 0.7, 0.9, 1.0)
 COUNT_WEIGHTS = (0.0, 0.15, 0.5, 1.0)
 RANDOM_LDA = RandomFeatures(LDA(), count=1_000)
-#: Pulls pool weights to 1/4, as in `Pool`.
-RIDGE = 1e-2
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,18 +113,33 @@ def learn_novel_experts(
 
 
 def _discriminants(examples: Examples, base: FittedExpert) -> tuple[FittedLDA, FittedRandomFeatures]:
-    """LDA on the features and on random features: those of a pool of base experts, or else new ones.
+    """LDA on the features and on random features: those among the base experts, or else new ones.
 
     Experts that learned from other examples too, which are no longer there, have another covariance than the episodes.
     """
-    known = base.experts if isinstance(base, FittedPool) else ()
-    lda = next((e for e in known if isinstance(e, FittedLDA) and torch.equal(e.counts, examples.counts)), None)
-    random = [e for e in known if isinstance(e, FittedRandomFeatures) and isinstance(e.expert, FittedLDA)]
+
+    def usable(expert: FittedExpert) -> bool:
+        return isinstance(expert, FittedLDA) and torch.equal(expert.counts.to(examples.counts), examples.counts)
+
+    parts = _parts(base)
+    lda = next((e for e in parts if isinstance(e, FittedLDA) and usable(e)), None) or FittedLDA.of(examples)
+    random = [e for e in parts if isinstance(e, FittedRandomFeatures) and usable(e.expert)]
     if random:
-        return lda or FittedLDA.of(examples), random[0]
-    lda = lda or FittedLDA.of(examples)
+        return lda, random[0]
     empty = FittedRandomFeatures(lda, RANDOM_LDA.projection(examples.X), RANDOM_LDA.unit_length)
     return lda, replace(empty, expert=FittedLDA.of(replace(examples, X=empty.features(examples.X)))).single()
+
+
+def _parts(expert: FittedExpert) -> list[FittedExpert]:
+    """The experts of a pool, also of pools in it; a single expert alone."""
+    parts, waiting = [], [expert]
+    while waiting:
+        part = waiting.pop(0)
+        if isinstance(part, FittedPool):
+            waiting.extend(part.experts)
+        else:
+            parts.append(part)
+    return parts
 
 
 def make_episode(
@@ -286,8 +299,8 @@ def _root_pool(logs: list[Tensor], episodes: list[Episode], like: Tensor) -> tup
             losses.append(softplus(torch.where(e.labels >= e.n_base, -odds, odds)))
         return torch.cat(losses).mean()
 
-    found = _minimised(loss, 4, 1, like, empty=sum(len(e.labels) for e in episodes) == 0)
-    return found[:-1], float(found[-1])
+    values = fit_weights(loss, 4, 1, like, empty=sum(len(e.labels) for e in episodes) == 0)
+    return values[:-1], float(values[-1])
 
 
 def _novel_pool(logs: list[Tensor], episodes: list[Episode], like: Tensor) -> Tensor:
@@ -304,23 +317,4 @@ def _novel_pool(logs: list[Tensor], episodes: list[Episode], like: Tensor) -> Te
             losses.append(-pool.gather(1, labels[:, None])[:, 0])
         return torch.cat(losses).mean()
 
-    return _minimised(loss, 4, 0, like, empty=sum(len(labels) for _, labels in parts) == 0)
-
-
-def _minimised(loss: Callable[[Tensor], Tensor], weights: int, free: int, like: Tensor, empty: bool) -> Tensor:
-    """Weights ≥ 0 and further free parameters that minimise a loss, the weights drawn to one over their number."""
-    start = np.concatenate([np.full(weights, 1 / weights), np.zeros(free)])
-    if empty:
-        return torch.as_tensor(start).to(like)
-
-    def objective(values: np.ndarray) -> tuple[float, np.ndarray]:
-        with torch.enable_grad():
-            parameters = torch.as_tensor(values).to(like).requires_grad_()
-            value = loss(parameters) + RIDGE * (parameters[:weights] - 1 / weights).square().sum()
-            value.backward()
-        assert parameters.grad is not None
-        return float(value.detach()), parameters.grad.double().cpu().numpy()
-
-    bounds = [(0, None)] * weights + [(None, None)] * free
-    found: Any = minimize(objective, start, jac=True, method="L-BFGS-B", bounds=bounds)
-    return torch.as_tensor(found.x).to(like)
+    return fit_weights(loss, 4, 0, like, empty=sum(len(labels) for _, labels in parts) == 0)

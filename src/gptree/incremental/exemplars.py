@@ -1,8 +1,9 @@
-"""What is kept of a class: a few of its examples, and how many examples each of them stands for."""
+"""Exemplars: the examples kept of a class, and how many examples each of them stands for."""
 
 from __future__ import annotations
 
 import warnings
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -15,8 +16,30 @@ from gptree.settings import Settings
 from gptree.tree import node_generator, node_key
 
 
+class Selection(Settings, ABC):
+    """A choice of exemplars: a frozen dataclass that subclasses this and has `choose`."""
+
+    @abstractmethod
+    def choose(self, features: np.ndarray, count: int, random: np.random.Generator) -> np.ndarray:
+        """Exemplars of one class.
+
+        Parameters
+        ----------
+        features : (n, d)
+            All examples of the class, of unit length.
+        count : int
+            Less than n.
+        random : np.random.Generator
+
+        Returns
+        -------
+        int array
+            At most `count` rows.
+        """
+
+
 @dataclass(frozen=True)
-class KMeansExemplars(Settings):
+class KMeansExemplars(Selection):
     """The example nearest to each k-means centre of its class."""
 
     def choose(self, features: np.ndarray, count: int, random: np.random.Generator) -> np.ndarray:
@@ -29,7 +52,7 @@ class KMeansExemplars(Settings):
 
 
 @dataclass(frozen=True)
-class Herding(Settings):
+class Herding(Selection):
     """Examples one after the other such that the mean of those taken stays nearest to the mean of the class."""
 
     def choose(self, features: np.ndarray, count: int, random: np.random.Generator) -> np.ndarray:
@@ -44,17 +67,16 @@ class Herding(Settings):
 
 
 @dataclass(frozen=True)
-class KMeansPlusPlusExemplars(Settings):
+class KMeansPlusPlusExemplars(Selection):
     """The inducing points of sparse posteriors: the example nearest to the mean, then each far from those before."""
 
     def choose(self, features: np.ndarray, count: int, random: np.random.Generator) -> np.ndarray:
         return kmeans_plus_plus_order(features, random, count)[:count]
 
 
-Selection = KMeansExemplars | Herding | KMeansPlusPlusExemplars
-
-
 class Exemplars(NamedTuple):
+    """Exemplars of all classes."""
+
     rows: np.ndarray
     """(m,) of the examples, class after class."""
     weights: np.ndarray

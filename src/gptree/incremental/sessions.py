@@ -3,114 +3,31 @@
     base       the forest of the base session, its experts, and the examples that were kept
     registry   which classes there are now, and the examples that came later
 
-`grow` is a function of these two: the same registry gives the same model, however they came about. Nodes of the base
+`grow` is a function of these two: the same registry gives the same model, however it came about. Nodes of the base
 trees keep their posteriors; only those on the path of a base class that was given further examples are fitted again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from gptree.experts import FittedExpert, NovelClassExperts
+from gptree.experts import FittedExpert
 from gptree.incremental.journal import ClassRegistry
-from gptree.incremental.strategies import Placement, SessionTree, Strategy
-from gptree.inference import Diagnostics, Grams, Inference, LargeNodes, NodePredictor, PredictAt, fit_nodes
+from gptree.incremental.state import BaseState, GrownState, GrowthConfig
+from gptree.incremental.strategies import Placement
+from gptree.inference import Diagnostics, Grams, NodePredictor, fit_nodes
 from gptree.maths.sphere import unit_length
 from gptree.model import ForestModel, TrainingData, node_problems
-from gptree.storage import Serializable
 from gptree.tree import ClassTree, build_tree, surviving
 
 
-@dataclass(frozen=True, eq=False)
-class Novelty(Serializable):
-    """How strange the examples of the base session were to its model, each left out."""
-
-    values: Tensor
-    """(n,)."""
-    y: Tensor
-    """(n,) class numbers."""
-    exemplars: Tensor
-    """(m,) which of them are the exemplars."""
-
-
-@dataclass(frozen=True, eq=False)
-class BaseState:
-    """What the base session leaves behind. Rows are those of the features of its model, all of them with a label."""
-
-    keys: tuple[Any, ...]
-    """The labels of its classes, as keys of random choices."""
-    model: ForestModel
-    expert: FittedExpert | None
-    """None for zero prior means."""
-    y: Tensor
-    """(n,) class numbers of the rows."""
-    stands_for: Tensor
-    """(n,) how many examples each row stands for."""
-    exemplars: Tensor
-    """(m,) the rows that represent the classes where novel ones are told from them; class after class."""
-    exemplar_weights: Tensor
-    """(m,) how many examples of their class they stand for there."""
-    left_out: Tensor | None
-    """(n, B) left-out class log-probabilities at the rows."""
-    novel_experts: NovelClassExperts | None
-    """What was learnt about classes that arrive later; None for zero prior means, or before it is needed."""
-    novelty: Novelty | None = None
-    """Of all examples of the base session; None where all of them are kept, see `base_novelty`."""
-    _novelty: dict[PredictAt, Novelty] = field(default_factory=dict, repr=False)
-    """Computed by `base_novelty` when first asked for."""
-
-    @property
-    def X(self) -> Tensor:
-        return self.model.predictor.grams.X
-
-    @property
-    def n_classes(self) -> int:
-        return len(self.keys)
-
-
-@dataclass(frozen=True, eq=False)
-class GrowthConfig:
-    """How new nodes are placed and fitted."""
-
-    strategy: Strategy
-    inference: Inference
-    large_nodes: LargeNodes | None
-    tree: Any
-    """Builds trees over novel classes; see `build_tree`."""
-    tree_seeds: Sequence[int]
-    """One for each tree of the forest."""
-    seed: int
-    memory_budget: int
-    n_jobs: int | None
-    on_sphere: Callable[[Tensor], Tensor]
-    """Features as experts see them."""
-
-
-@dataclass(frozen=True, eq=False)
-class GrownState:
-    """A model of all classes there are."""
-
-    registry: ClassRegistry
-    model: ForestModel
-    expert: FittedExpert | None
-    rows: Tensor
-    """(n,) rows of the model's features that are examples kept in memory."""
-    y: Tensor
-    """(n,) their class numbers."""
-    left_out: Tensor | None
-    """(n, C) left-out class log-probabilities there."""
-    layers: tuple[GrownState, ...] = ()
-    """Of a forest that grows by sessions: the model after each session."""
-
-
 def grow(
-    base: BaseState, registry: ClassRegistry, rules: GrowthConfig, previous: GrownState | None = None
+    base: BaseState, registry: ClassRegistry, config: GrowthConfig, previous: GrownState | None = None
 ) -> GrownState:
     """The model of this registry; `previous` may save fitting sessions again that it has fitted already."""
     if previous is not None and _same(previous.registry, registry):
@@ -119,12 +36,12 @@ def grow(
     touched = [c.number for c in registry.base if len(c.extra)]
     frozen = _pruned(base, registry)
     if touched:
-        frozen = _refitted(base, registry, rules, memory, frozen, touched)
+        frozen = _refitted(base, registry, config, memory, frozen, touched)
     if not registry.novel:
-        expert, left_out = _experts(base, registry, rules, memory)
+        expert, left_out = _experts(base, registry, config, memory)
         return GrownState(registry, frozen.over(memory.features), expert, memory.rows, memory.y, left_out)
-    if not isinstance(rules.strategy, SessionTree):
-        return _extended(base, registry, rules, frozen, memory)
+    if not config.strategy.layered:
+        return _extended(base, registry, config, frozen, memory)
     layers: list[GrownState] = []
     for k in range(len(registry.sessions)):
         part = _up_to(registry, k)
@@ -132,7 +49,7 @@ def grow(
         if known is not None and _same(known.registry, part):
             layers.append(known)
         else:
-            layers.append(_extended(base, part, rules, frozen, _Memory.of(base, part)))
+            layers.append(_extended(base, part, config, frozen, _Memory.of(base, part)))
             previous = None  # what was fitted on top of other classes is of no use
         frozen = _Frozen.of(layers[-1].model)
     return replace(layers[-1], registry=registry, layers=tuple(layers))
@@ -218,13 +135,13 @@ def _means(base: BaseState, registry: ClassRegistry) -> np.ndarray:
 
 
 def _experts(
-    base: BaseState, registry: ClassRegistry, rules: GrowthConfig, memory: _Memory
+    base: BaseState, registry: ClassRegistry, config: GrowthConfig, memory: _Memory
 ) -> tuple[FittedExpert | None, Tensor | None]:
     """Experts over all classes, and their left-out log-probabilities (n, C) at the examples in memory."""
     if base.expert is None:
         return None, None
     kept = memory.kept
-    later = rules.on_sphere(memory.later)
+    later = config.on_sphere(memory.later)
     n_extra = sum(len(c.extra) for c in registry.base)
     expert = base.expert
     if n_extra:
@@ -292,7 +209,7 @@ def _pruned(base: BaseState, registry: ClassRegistry) -> _Frozen:
 
 
 def _refitted(
-    base: BaseState, registry: ClassRegistry, rules: GrowthConfig, memory: _Memory, frozen: _Frozen, touched: list[int]
+    base: BaseState, registry: ClassRegistry, config: GrowthConfig, memory: _Memory, frozen: _Frozen, touched: list[int]
 ) -> _Frozen:
     """Base nodes on the paths of classes with further examples, fitted again to all rows that are kept of the base.
 
@@ -304,7 +221,7 @@ def _refitted(
     weights = torch.cat([base.stands_for[held], base.stands_for.new_ones(n_extra)])
     scores = None
     if base.expert is not None:
-        scores = _base_left_out(base, memory, held, rules.on_sphere(memory.later[:n_extra]))
+        scores = _base_left_out(base, memory, held, config.on_sphere(memory.later[:n_extra]))
     y = torch.cat([memory.place[base.y[held]], memory.later_y[:n_extra]])
     keys = [base.keys[c.number] for c in registry.base]
     data = TrainingData(memory.features[rows], y.cpu().numpy(), keys, scores, weights)
@@ -313,26 +230,26 @@ def _refitted(
         np.where([np.isin(numbers, tree.members(v)).any() for v in range(tree.n_nodes)], -1, nodes)
         for tree, nodes in zip(frozen.trees, frozen.node_of, strict=True)
     ]
-    return _Frozen.of(_fitted(frozen.model, frozen.trees, known, data, rows, memory.features, rules))
+    return _Frozen.of(_fitted(frozen.model, frozen.trees, known, data, rows, memory.features, config))
 
 
 def _extended(
-    base: BaseState, registry: ClassRegistry, rules: GrowthConfig, frozen: _Frozen, memory: _Memory
+    base: BaseState, registry: ClassRegistry, config: GrowthConfig, frozen: _Frozen, memory: _Memory
 ) -> GrownState:
     """Novel classes placed in every tree, and the nodes that are new to it fitted to the examples in memory."""
-    expert, left_out = _experts(base, registry, rules, memory)
+    expert, left_out = _experts(base, registry, config, memory)
     means = _means(base, registry)
     keys = [base.keys[c.number] for c in registry.base] + [c.key for c in registry.novel]
     sessions = [len(registry.base) + np.array(places) for places in registry.sessions]
     kept, novel = means[: len(registry.base)], means[len(registry.base) :]
     similar = (unit_length(novel) @ unit_length(kept).T).argmax(1)
     placed: list[Placement] = []
-    for tree, seed in zip(frozen.trees, rules.tree_seeds, strict=True):
+    for tree, seed in zip(frozen.trees, config.tree_seeds, strict=True):
 
         def build(classes: np.ndarray, seed: int = seed) -> ClassTree:
-            return build_tree(rules.tree, means[classes], [keys[c] for c in classes], seed)
+            return build_tree(config.tree, means[classes], [keys[c] for c in classes], seed)
 
-        placed.append(rules.strategy.place(tree, sessions, build, similar))
+        placed.append(config.strategy.place(tree, sessions, build, similar))
     y = memory.y.cpu().numpy()
     counts = np.bincount(y)
     shots = np.mean([len(c.features) for c in registry.novel])
@@ -343,8 +260,8 @@ def _extended(
         for place, nodes in zip(placed, frozen.node_of, strict=True)
     ]
     trees = tuple(place.tree for place in placed)
-    keeps = not rules.strategy.rebuilds
-    model = _fitted(frozen.model, trees, known, data, memory.rows, memory.features, rules, keeps)
+    keeps = not config.strategy.rebuilds
+    model = _fitted(frozen.model, trees, known, data, memory.rows, memory.features, config, keeps)
     return GrownState(registry, model, expert, memory.rows, memory.y, left_out)
 
 
@@ -355,7 +272,7 @@ def _fitted(
     data: TrainingData,
     rows: Tensor,
     features: Tensor,
-    rules: GrowthConfig,
+    config: GrowthConfig,
     keeps: bool = True,
 ) -> ForestModel:
     """The forest over `features` whose nodes are `known` nodes of `source`, or fitted to those rows of the features.
@@ -365,13 +282,15 @@ def _fitted(
     kernel = source.predictor.grams.kernel
     posteriors = source.predictor.posteriors if keeps else ()
     n_fitted = sum(len(p.nodes) for p in posteriors)
-    problems, node_of = node_problems(trees, data, rules.large_nodes, rules.seed, known, n_fitted)
-    fits = fit_nodes(problems, kernel, data.X, rules.inference, memory_budget=rules.memory_budget, n_jobs=rules.n_jobs)
+    problems, node_of = node_problems(trees, data, config.large_nodes, config.seed, known, n_fitted)
+    fits = fit_nodes(
+        problems, kernel, data.X, config.inference, memory_budget=config.memory_budget, n_jobs=config.n_jobs
+    )
     new = [replace(p, nodes=p.nodes + n_fitted, rows=rows[p.rows]) for p in fits.posteriors]
-    grams = Grams(kernel, features, rules.memory_budget // 4)
-    predictor = NodePredictor(grams, (*posteriors, *new), rules.memory_budget)
+    grams = Grams(kernel, features, config.memory_budget // 4)
+    predictor = NodePredictor(grams, (*posteriors, *new), config.memory_budget)
     diagnostics = _together(source.diagnostics if keeps else None, fits.diagnostics, n_fitted)
-    return ForestModel(trees, node_of, predictor, diagnostics, rules.memory_budget)
+    return ForestModel(trees, node_of, predictor, diagnostics, config.memory_budget)
 
 
 def _together(before: Diagnostics | None, new: Diagnostics, offset: int) -> Diagnostics:

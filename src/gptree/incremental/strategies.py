@@ -1,9 +1,10 @@
-"""How a model grows: settings, and the strategies that place new classes in its trees."""
+"""Growth settings, and the strategies that place novel classes in a tree."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import numpy as np
 
@@ -27,14 +28,47 @@ class Build(Protocol):
     def __call__(self, classes: np.ndarray) -> ClassTree: ...
 
 
+class Strategy(Settings, ABC):
+    """Where novel classes go in a tree: a frozen dataclass that subclasses this and has `place`.
+
+    Attributes
+    ----------
+    rebuilds : bool
+        Whether all nodes are fitted anew, so that nothing of the base posteriors stays.
+    layered : bool
+        Whether sessions are fitted one after the other, each on top of the tree of those before.
+    """
+
+    rebuilds: ClassVar[bool] = False
+    layered: ClassVar[bool] = False
+
+    @abstractmethod
+    def place(self, base: ClassTree, sessions: list[np.ndarray], build: Build, similar: np.ndarray) -> Placement:
+        """A tree over base and novel classes.
+
+        Parameters
+        ----------
+        base : ClassTree
+            Over the base classes 0 … B − 1; if `layered`, over all classes of earlier sessions too.
+        sessions : list of int arrays
+            Class numbers that each session brought.
+        build : Build
+            Builds a tree over some classes.
+        similar : (novel classes,)
+            The most similar base class of each.
+
+        Returns
+        -------
+        Placement
+        """
+
+
 @dataclass(frozen=True)
-class SharedRoot(Settings):
+class SharedRoot(Strategy):
     """The paper's: one sub-tree over all novel classes, joined with the base tree under a new root.
 
     Every session builds the sub-tree anew and fits it and the root; the base tree is never touched.
     """
-
-    rebuilds = False
 
     def place(self, base: ClassTree, sessions: list[np.ndarray], build: Build, similar: np.ndarray) -> Placement:
         novel = np.concatenate(sessions)
@@ -42,26 +76,26 @@ class SharedRoot(Settings):
 
 
 @dataclass(frozen=True)
-class SessionTree(Settings):
+class SessionTree(Strategy):
     """One sub-tree a session, joined with everything before under a new root; what was fitted earlier is not touched.
 
     Sessions are fitted one after the other: this places the last one on top of the tree of those before.
     """
 
-    rebuilds = False
+    layered: ClassVar[bool] = True
 
     def place(self, base: ClassTree, sessions: list[np.ndarray], build: Build, similar: np.ndarray) -> Placement:
         return _joined(base, np.arange(base.n_nodes), build(sessions[-1]))
 
 
 @dataclass(frozen=True)
-class RebuildTree(Settings):
+class RebuildTree(Strategy):
     """A new tree over all classes in every session, every node fitted anew to the examples in memory.
 
     The one strategy that gives up what the base session fitted: base posteriors are replaced.
     """
 
-    rebuilds = True
+    rebuilds: ClassVar[bool] = True
 
     def place(self, base: ClassTree, sessions: list[np.ndarray], build: Build, similar: np.ndarray) -> Placement:
         tree = build(np.arange(base.n_classes + sum(map(len, sessions))))
@@ -69,13 +103,11 @@ class RebuildTree(Settings):
 
 
 @dataclass(frozen=True)
-class Graft(Settings):
+class Graft(Strategy):
     """Novel classes beside their most similar base class: the leaf of that class becomes a sub-tree over both.
 
     Base nodes above the leaf keep their posteriors; their prior means count the novel classes in.
     """
-
-    rebuilds = False
 
     def place(self, base: ClassTree, sessions: list[np.ndarray], build: Build, similar: np.ndarray) -> Placement:
         tree, nodes = base, np.arange(base.n_nodes)
@@ -92,9 +124,6 @@ class Graft(Settings):
         return Placement(permute(tree, mapping), nodes)
 
 
-Strategy = SharedRoot | SessionTree | RebuildTree | Graft
-
-
 def _joined(base: ClassTree, base_nodes: np.ndarray, novel: ClassTree) -> Placement:
     return Placement(join(base, novel), np.concatenate([[-1], base_nodes, np.full(novel.n_nodes, -1)]))
 
@@ -103,10 +132,21 @@ def _joined(base: ClassTree, base_nodes: np.ndarray, novel: ClassTree) -> Placem
 class Growth(Settings):
     """Settings of a model whose classes keep arriving.
 
-    exemplars : examples kept of each base class.
-    shots : examples a novel class is expected to come with; the base session rehearses with so many.
-    strategy : SharedRoot(), SessionTree(), RebuildTree() or Graft().
-    selection : which examples represent a class: KMeansExemplars(), Herding() or KMeansPlusPlusExemplars().
+    Parameters
+    ----------
+    exemplars : int
+        Examples kept of each base class.
+    shots : int
+        Examples that a novel class is expected to come with; the base session rehearses with so many.
+    strategy : SharedRoot(), SessionTree(), RebuildTree(), Graft() or one of your own
+        Where novel classes go in a tree.
+    selection : KMeansExemplars(), Herding(), KMeansPlusPlusExemplars() or one of your own
+        Which examples of a class are kept.
+
+    Examples
+    --------
+    >>> from gptree import GPForestClassifier, Growth, Herding
+    >>> model = GPForestClassifier(growth=Growth(exemplars=10, selection=Herding()))
     """
 
     exemplars: int = 5

@@ -1,0 +1,101 @@
+"""States of a growing model: its base session, how it grows, and the grown model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import Tensor
+
+from gptree.experts import FittedExpert, NovelClassExperts
+from gptree.incremental.journal import ClassRegistry
+from gptree.incremental.strategies import Strategy
+from gptree.inference import Inference, LargeNodes, PredictAt
+from gptree.model import ForestModel
+from gptree.storage import Serializable
+
+
+@dataclass(frozen=True, eq=False)
+class Novelty(Serializable):
+    """How strange the examples of the base session were to its model, each left out."""
+
+    values: Tensor
+    """(n,)."""
+    y: Tensor
+    """(n,) class numbers."""
+    exemplars: Tensor
+    """(m,) which of them are the exemplars."""
+
+
+@dataclass(frozen=True, eq=False)
+class BaseState:
+    """The base session: its forest, its experts and the rows it keeps.
+
+    Rows are those of the features of its model, all of them with a label.
+    """
+
+    keys: tuple[Any, ...]
+    """The labels of its classes, as keys of random choices."""
+    model: ForestModel
+    expert: FittedExpert | None
+    """None for zero prior means."""
+    y: Tensor
+    """(n,) class numbers of the rows."""
+    stands_for: Tensor
+    """(n,) how many examples each row stands for."""
+    exemplars: Tensor
+    """(m,) the rows that represent the classes where novel ones are told from them; class after class."""
+    exemplar_weights: Tensor
+    """(m,) how many examples of their class they stand for there."""
+    left_out: Tensor | None
+    """(n, B) left-out class log-probabilities at the rows."""
+    novel_experts: NovelClassExperts | None
+    """What was learnt about classes that arrive later; None for zero prior means, or before it is needed."""
+    novelty: Novelty | None = None
+    """Of all examples of the base session; None where all of them are kept, see `base_novelty`."""
+    _novelty: dict[PredictAt, Novelty] = field(default_factory=dict, repr=False)
+    """Computed by `base_novelty` when first asked for."""
+
+    @property
+    def X(self) -> Tensor:
+        return self.model.predictor.grams.X
+
+    @property
+    def n_classes(self) -> int:
+        return len(self.keys)
+
+
+@dataclass(frozen=True, eq=False)
+class GrowthConfig:
+    """How new nodes are placed and fitted."""
+
+    strategy: Strategy
+    inference: Inference
+    large_nodes: LargeNodes | None
+    tree: Any
+    """Builds trees over novel classes; see `build_tree`."""
+    tree_seeds: Sequence[int]
+    """One for each tree of the forest."""
+    seed: int
+    memory_budget: int
+    n_jobs: int | None
+    on_sphere: Callable[[Tensor], Tensor]
+    """Features as experts see them."""
+
+
+@dataclass(frozen=True, eq=False)
+class GrownState:
+    """A model of all classes there are."""
+
+    registry: ClassRegistry
+    model: ForestModel
+    expert: FittedExpert | None
+    rows: Tensor
+    """(n,) rows of the model's features that are examples kept in memory."""
+    y: Tensor
+    """(n,) their class numbers."""
+    left_out: Tensor | None
+    """(n, C) left-out class log-probabilities there."""
+    layers: tuple[GrownState, ...] = ()
+    """Of a forest that grows by sessions: the model after each session."""

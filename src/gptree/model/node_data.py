@@ -1,0 +1,154 @@
+"""The data of every node: which rows it sees, which of them go left, and with which prior mean."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from gptree.inference import FixedInducingPoints, InducingPoints, LargeNodes, NodeProblem, class_quota
+from gptree.model.prior_means import training_log_odds
+from gptree.tree import ClassTree, label_hashes, node_generator, node_key
+
+
+@dataclass(frozen=True)
+class TrainingData:
+    """What every node draws its rows from."""
+
+    X: Tensor
+    """(n, d) mapped features."""
+    y: np.ndarray
+    """(n,) class numbers 0 … C − 1, each present."""
+    labels: Sequence
+    """Label of each class: keys of the random choices."""
+    scores: Tensor | None = None
+    """Left-out class log-scores (n, C), or (1, C) if the same for all rows; None is a zero prior mean."""
+    weights: Tensor | None = None
+    """Likelihood weights (n,)."""
+    inducing: np.ndarray | None = None
+    """Rows of the inducing points through which every node sees its points, for `FixedInducingPoints`."""
+
+
+def node_problems(
+    trees: Sequence[ClassTree],
+    data: TrainingData,
+    large_nodes: LargeNodes | None,
+    seed: int,
+    fitted: Sequence[np.ndarray] | None = None,
+    n_fitted: int = 0,
+) -> tuple[list[NodeProblem], tuple[Tensor, ...]]:
+    """The distinct binary problems of all trees, and which of them each node of each tree is.
+
+    `fitted` says for the nodes of each tree which node, of `n_fitted` that are fitted already, they are, or −1; the new
+    ones are numbered after those.
+    """
+    hashes = label_hashes(data.labels)
+    device = data.X.device
+    class_rows = _class_rows(data, large_nodes, hashes, seed)
+    counts = np.bincount(data.y, minlength=len(hashes))
+    is_inducing = np.zeros(len(data.y), dtype=bool)
+    is_inducing[() if data.inducing is None else data.inducing] = True
+    number_of: dict[tuple[int, int], int] = {}
+    problems: list[NodeProblem] = []
+    node_of = []
+    for t, tree in enumerate(trees):
+        rows = np.concatenate([class_rows[c] for c in tree.order])
+        rank = np.concatenate([np.arange(len(class_rows[c])) for c in tree.order])  # place in the order of its class
+        starts = np.concatenate([[0], np.cumsum(counts[tree.order])])
+        keys = np.concatenate([np.zeros(1, np.uint64), np.cumsum(hashes[tree.order], dtype=np.uint64)])
+        left_keys, right_keys = keys[tree.mid] - keys[tree.lo], keys[tree.hi] - keys[tree.mid]  # modulo 2⁶⁴
+        numbers, new_nodes, chosen = [], [], []
+        for v in range(tree.n_nodes):
+            if fitted is not None and fitted[t][v] >= 0:
+                numbers.append(int(fitted[t][v]))
+                continue
+            lo, mid, hi = int(tree.lo[v]), int(tree.mid[v]), int(tree.hi[v])
+            key = (int(left_keys[v]), int(right_keys[v]))
+            if key not in number_of:
+                number_of[key] = n_fitted + len(problems) + len(new_nodes)
+                node_seed = int(np.random.SeedSequence([seed, *key]).generate_state(1, np.uint64)[0])
+                new_nodes.append(v)
+                chosen.append(_node_rows(rows, rank, starts, (lo, mid, hi), large_nodes, node_seed, is_inducing))
+            numbers.append(number_of[key])
+        means = training_log_odds(tree, data.scores, new_nodes, [picked for picked, *_ in chosen])
+        for (picked, left, inducing, node_seed), mean in zip(chosen, means, strict=True):
+            at = torch.as_tensor(picked, device=device)
+            problems.append(
+                NodeProblem(
+                    rows=at,
+                    left=torch.as_tensor(left, device=device),
+                    seed=node_seed,
+                    mean=mean,
+                    weight=None if data.weights is None else data.weights[at],
+                    inducing=None if inducing is None else torch.as_tensor(inducing, device=device),
+                )
+            )
+        node_of.append(torch.as_tensor(numbers, dtype=torch.long, device=device))
+    return problems, tuple(node_of)
+
+
+def _class_rows(data: TrainingData, large_nodes: LargeNodes | None, hashes: np.ndarray, seed: int) -> list[np.ndarray]:
+    """Rows of each class, in the order in which large nodes take them."""
+    order = np.argsort(data.y, kind="stable")
+    counts = np.bincount(data.y, minlength=len(hashes))
+    rows = np.split(order, np.cumsum(counts)[:-1])
+    few = large_nodes is None or len(data.y) <= large_nodes.points
+    if large_nodes is None or (few and not isinstance(large_nodes, FixedInducingPoints)):
+        return rows
+    random = [node_generator(seed, node_key(hashes[c : c + 1])) for c in range(len(rows))]
+    if isinstance(large_nodes, FixedInducingPoints):  # inducing points first and in their order, the others at random
+        assert data.inducing is not None
+        place = np.full(len(data.y), len(data.y))
+        place[data.inducing] = np.arange(len(data.inducing))
+        shuffled = [r.permutation(each) for r, each in zip(random, rows, strict=True)]
+        return [each[np.argsort(place[each], kind="stable")] for each in shuffled]
+    features = data.X.cpu().numpy()
+    return [each[large_nodes.order(features[each], r)] for r, each in zip(random, rows, strict=True)]
+
+
+def _node_rows(
+    rows: np.ndarray,
+    rank: np.ndarray,
+    starts: np.ndarray,
+    node: tuple[int, int, int],
+    large_nodes: LargeNodes | None,
+    seed: int,
+    is_inducing: np.ndarray,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray | None, int]:
+    """Rows of a node, which go left, its inducing rows if it is sparse, and its seed.
+
+    Rows come sorted, so that a node is the same problem in every tree that holds it.
+    """
+    lo, mid, hi = node
+    begin, cut, end = int(starts[lo]), int(starts[mid]), int(starts[hi])
+    inside = begin + np.argsort(rows[begin:end])
+
+    def some(inside: np.ndarray, counts: np.ndarray, limit: int) -> np.ndarray:
+        """At most `limit` of the places `inside`, the same number from each class where that is possible."""
+        if len(inside) <= limit:
+            return inside
+        quota = class_quota(counts, limit)
+        if quota > 0:
+            return inside[rank[inside] < quota]
+        # more classes than points: one row each of an even choice of classes, some from either side
+        random = np.random.default_rng(seed)
+        on_left = min(max(1, round(limit * (mid - lo) / (hi - lo))), limit - 1, mid - lo)
+        sides = ((starts[lo:mid], on_left), (starts[mid:hi], min(limit - on_left, hi - mid)))
+        taken = np.concatenate([random.choice(each, size, replace=False) for each, size in sides])
+        return taken[np.argsort(rows[taken])]
+
+    counts = np.diff(starts[lo : hi + 1])
+    if isinstance(large_nodes, FixedInducingPoints):  # they come first among the rows of their class
+        inducing = inside[is_inducing[rows[inside]]]
+        per_class = np.add.reduceat(is_inducing[rows[begin:end]].astype(int), starts[lo:hi] - begin)
+        seen = some(inside, counts, large_nodes.points)
+        return rows[seen], seen < cut, rows[some(inducing, per_class, large_nodes.inducing)], seed
+    if large_nodes is None or end - begin <= large_nodes.points:
+        return rows[inside], inside < cut, None, seed
+    taken = some(inside, counts, large_nodes.points)
+    if isinstance(large_nodes, InducingPoints):
+        return rows[inside], inside < cut, rows[taken], seed
+    return rows[taken], taken < cut, None, seed
