@@ -16,7 +16,8 @@ from sklearn.datasets import load_digits
 
 from gptree import DeepGPTreeClassifier, GPForestClassifier, Growth
 from gptree.deep import RandomCrop, Training, VariationalTree, convnet
-from gptree.protocols import accuracy, columns, ece, hold_out, nll
+from gptree.metrics import accuracy, columns, ece, nll
+from gptree.protocols import hold_out
 
 BASE, SHOTS = 8, 5  # digits that the network is trained on, pictures of each of the others
 

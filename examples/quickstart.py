@@ -6,7 +6,7 @@ from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 
 from gptree import GPForestClassifier, load_model
-from gptree.protocols import columns, ece, nll
+from gptree.metrics import columns, ece, nll
 
 
 def main() -> None:

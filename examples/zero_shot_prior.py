@@ -16,7 +16,7 @@ from sklearn.ensemble import RandomForestClassifier
 
 from gptree import GPTreeClassifier
 from gptree.experts import LDA, KernelDensity, KernelRidge, Pool, PriorScores
-from gptree.protocols import accuracy, nll
+from gptree.metrics import accuracy, nll
 
 SHOTS = 3
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from matplotlib.figure import Figure
 
-from gptree.protocols import (
+from gptree.metrics import (
     LEAST_PROBABILITY,
     ReliabilityCurve,
     accuracy,
@@ -18,9 +19,9 @@ from gptree.protocols import (
     ece,
     most_confused,
     nll,
-    plot_reliability,
     reliability_curve,
 )
+from gptree.protocols import plot_reliability
 
 # Four rows, three classes; the largest entries are .7, .6, .5, .9 and rows 0, 2 and 3 are right.
 P = np.array([[0.7, 0.2, 0.1], [0.6, 0.3, 0.1], [0.25, 0.5, 0.25], [0.05, 0.05, 0.9]])
@@ -190,3 +191,10 @@ def test_the_picture_of_one_confidence():
     figure = Figure()
     plot_reliability(curve, figure.subplots())
     figure.canvas.draw()
+
+
+def test_tensors_are_taken_as_arrays():
+    p, y = torch.as_tensor(P).requires_grad_(), torch.as_tensor(Y)
+    for metric in (accuracy, nll, brier, ece):
+        assert metric(p, y) == metric(P, Y)
+    assert auroc(torch.tensor([0.1, 0.2]), torch.tensor([0.2, np.inf])) == 0.875

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from gptree import GPForestClassifier, GPTreeClassifier, Growth, SparseVariational, load_model
-from gptree.protocols import ece, nll
+from gptree.metrics import ece, nll
 from small_sizes import small_random_features
 
 CLASSES, D = 8, 12

@@ -11,13 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gptree.metrics import ece, nll
 from gptree.protocols import (
     Session,
     SessionStream,
     average_forgetting,
-    ece,
     harmonic_mean,
-    nll,
     performance_drop,
     run_stream,
     session_scores,

@@ -23,9 +23,10 @@ from torch.nn.functional import normalize
 from gptree.deep import Arrays, Batch, Trained, Training, WeightedEnsemble, convnet, embed, measure, mlp, train, whole
 from gptree.deep.heads.base import Problem
 from gptree.maths.kernels import make_kernel
-from gptree.rivals import GPDNN, SVDKL, sv_dkl
-from gptree.rivals.gpdnn import argmax_probability
-from gptree.rivals.variational_head import FIRST_NOISE, JITTER, VariationalHead, WhitenedPosterior
+from gptree.rivals import GPDNN, SVDKL
+from gptree.rivals.deep import sv_dkl
+from gptree.rivals.deep.base import FIRST_NOISE, JITTER, VariationalHead, WhitenedPosterior
+from gptree.rivals.deep.gpdnn import argmax_probability
 
 SETTINGS = {
     "gpdnn": GPDNN(inducing=2),

@@ -11,16 +11,16 @@ import torch
 from gpytorch.kernels import RBFKernel, ScaleKernel
 from scipy import integrate, stats
 
-import gptree.rivals.gibbs_head as gibbs_head
-import gptree.rivals.logistic_softmax as lsm
-import gptree.rivals.one_vs_each as ove
+import gptree.rivals.gibbs.base as gibbs_base
+import gptree.rivals.gibbs.logistic_softmax as lsm
+import gptree.rivals.gibbs.one_vs_each as ove
 import slow_twins
 from gptree import Gibbs, GPTreeClassifier
 from gptree.maths import FunctionSpace, pg_mean
 from gptree.rivals import GIBBS_RIVALS, LogisticSoftmaxGP, OneVsEachGP, StickBreakingGP
-from gptree.rivals.gibbs_head import run_chains
-from gptree.rivals.logistic_softmax import Counts, LogisticSoftmax, log_expected_share
-from gptree.rivals.one_vs_each import Elimination, OneVsEach, expected_log_sigmoid
+from gptree.rivals.gibbs.base import run_chains
+from gptree.rivals.gibbs.logistic_softmax import Counts, LogisticSoftmax, log_expected_share
+from gptree.rivals.gibbs.one_vs_each import Elimination, OneVsEach, expected_log_sigmoid
 from gptree.tree import Chain
 
 FLOAT = torch.float64
@@ -65,12 +65,12 @@ def normals(*shape: int, seed: int = 0) -> torch.Tensor:
 @every_rival
 def test_logarithms_and_both_ways_to_predict(make):
     x, y = points(30, 4), spread(30, 3)
-    head = make().fit(x, y)
+    rival = make().fit(x, y)
     new = points(11, 4, seed=1)
     found = {}
     for at in ("mean", "quadrature"):
-        found[at] = head.set_params(predict_at=at).predict_proba(new)
-        np.testing.assert_allclose(head.predict_log_proba(new), np.log(found[at]), rtol=1e-12)
+        found[at] = rival.set_params(predict_at=at).predict_proba(new)
+        np.testing.assert_allclose(rival.predict_log_proba(new), np.log(found[at]), rtol=1e-12)
         fitted_so = make().set_params(predict_at=at).fit(x, y)
         np.testing.assert_array_equal(fitted_so.predict_proba(new), found[at])
     assert np.abs(found["mean"] - found["quadrature"]).max() > 1e-3
@@ -82,10 +82,10 @@ def test_quadrature_row_by_row_and_on_hard_features(make, kernel):
     """Equal rows in two classes, a row of zeros: probabilities, and the same for a row alone as among others."""
     x, y = points(20), spread(20, 3)
     x[np.flatnonzero(y == 1)[:3]], x[y == 2] = x[np.flatnonzero(y == 0)[:3]], 0.0
-    head = make().set_params(kernel=kernel).fit(x, y)
-    p = head.predict_proba(x)
+    rival = make().set_params(kernel=kernel).fit(x, y)
+    p = rival.predict_proba(x)
     assert np.isfinite(p).all()
-    np.testing.assert_allclose(np.concatenate([head.predict_proba(row[None]) for row in x]), p, rtol=1e-6)
+    np.testing.assert_allclose(np.concatenate([rival.predict_proba(row[None]) for row in x]), p, rtol=1e-6)
 
 
 @every_rival
@@ -114,9 +114,7 @@ def test_seeds(make):
 
 
 @every_rival
-@pytest.mark.parametrize(
-    "bad", [{"chains": 0}, {"sweeps": 0}, {"keep": 2}, {"predict_at": "mode"}, {"kernel": "cubic"}]
-)
+@pytest.mark.parametrize("bad", [{"chains": 0}, {"steps": 0}, {"keep": 2}, {"predict_at": "mode"}, {"kernel": "cubic"}])
 def test_bad_settings_are_refused(make, bad):
     with pytest.raises(ValueError, match=r"chain|step|keep|predict_at|kernel"):
         make().set_params(**bad).fit(points(6), [0, 1, 2, 0, 1, 2])
@@ -124,14 +122,14 @@ def test_bad_settings_are_refused(make, bad):
 
 @pytest.mark.parametrize("make", [LogisticSoftmaxGP, OneVsEachGP])
 def test_draws_are_chains_times_kept_sweeps(make):
-    head = make(chains=3, sweeps=5, keep=2).fit(points(8), spread(8, 3))
-    assert head.omega_.shape == head.weights_.shape == (6, 3, 8)
+    rival = make(chains=3, steps=5, keep=2).fit(points(8), spread(8, 3))
+    assert rival.omega_.shape == rival.weights_.shape == (6, 3, 8)
 
 
 @pytest.mark.parametrize("make", [LogisticSoftmaxGP, OneVsEachGP])
 def test_too_little_memory_is_told_before_any_work(make, monkeypatch):
-    monkeypatch.setattr(gibbs_head, "gram", None)
-    monkeypatch.setattr(gibbs_head, "linear_features", None)
+    monkeypatch.setattr(gibbs_base, "gram", None)
+    monkeypatch.setattr(gibbs_base, "linear_features", None)
     with pytest.raises(MemoryError, match=r"need about 0\.0\d+ GiB for 4 classes and 400 points, but .* 0\.00098 GiB"):
         make(memory_budget=2**20).fit(points(400), spread(400, 4))
 
@@ -203,7 +201,7 @@ class WrongCorrection(OneVsEach):
     """Matheron's rule with the correction's sign flipped."""
 
     def draw_latent(self, omega, z, epsilon):
-        prior = gibbs_head.prior_draw(self.space, z)
+        prior = gibbs_base.prior_draw(self.space, z)
         return 2 * prior - super().draw_latent(omega, z, epsilon)
 
 
@@ -231,7 +229,7 @@ class TestStickBreaking:
     x, y = points(n, 3), spread(n, classes)
     new = points(5, 3, seed=1)
 
-    def head(self, **settings) -> StickBreakingGP:
+    def rival(self, **settings) -> StickBreakingGP:
         return StickBreakingGP("rbf", 2.0, **settings).fit(self.x, self.y)
 
     def break_problem(self, k: int):
@@ -247,14 +245,14 @@ class TestStickBreaking:
         return np.stack([slow.expected_sigmoid(*m) for m in moments])
 
     def test_given_omega_the_probabilities_are_those_of_stick_breaking(self):
-        head = self.head(chains=3, sweeps=4, keep=2)
+        rival = self.rival(chains=3, steps=4, keep=2)
         left = np.empty((self.classes - 1, 5))
-        for posterior in head.model_.model_.predictor.posteriors:
+        for posterior in rival.model_.model_.predictor.posteriors:
             for v, k in enumerate(posterior.nodes.tolist()):
                 rows, _ = self.break_problem(k)
                 np.testing.assert_array_equal(posterior.rows[v, : len(rows)], rows)
                 left[k] = self.left(k, posterior.omega[:, v, : len(rows)].numpy()).mean(axis=0)
-        np.testing.assert_allclose(head.predict_proba(self.new), slow.break_stick(left), rtol=1e-5)
+        np.testing.assert_allclose(rival.predict_proba(self.new), slow.break_stick(left), rtol=1e-5)
 
     def test_probabilities_equal_those_of_a_slow_sampler(self):
         """1,000 chains against 1,000 of a plain sampler, two sweeps; 20 tests, a false alarm once in 7,000 runs.
@@ -262,7 +260,7 @@ class TestStickBreaking:
         A class's probability is a product of means of breaks, each with the variance of its draws over 1,000.
         """
         chains, rng = 1000, np.random.default_rng(0)
-        p = self.head(chains=chains, sweeps=2).predict_proba(self.new)
+        p = self.rival(chains=chains, steps=2).predict_proba(self.new)
         means, variances = [], []
         for k in range(self.classes - 1):
             rows, kappa = self.break_problem(k)
@@ -279,13 +277,13 @@ class TestStickBreaking:
 
     def test_it_is_the_papers_tree_on_a_chain_in_class_order(self):
         tree = GPTreeClassifier.paper("rbf", 2.0, inference=Gibbs(5, 3, 2), tree=Chain(), random_state=7)
-        head = self.head(chains=5, sweeps=3, keep=2, random_state=7)
+        rival = self.rival(chains=5, steps=3, keep=2, random_state=7)
         names = np.array(["a", "b", "c", "d"])
-        nested = head.model_.tree_.to_nested(names.tolist())
+        nested = rival.model_.tree_.to_nested(names.tolist())
         assert nested == ["a", ["b", ["c", "d"]]]
-        seed = head.model_.random_state
+        seed = rival.model_.random_state
         expected = tree.set_params(random_state=seed).fit(self.x, self.y).predict_proba(self.new)
-        np.testing.assert_allclose(head.predict_proba(self.new), expected, rtol=1e-12)
+        np.testing.assert_allclose(rival.predict_proba(self.new), expected, rtol=1e-12)
 
 
 # ---------------------------------------------------------------------------------------------- logistic-softmax
@@ -359,22 +357,22 @@ class TestLogisticSoftmax:
     @pytest.mark.parametrize("steps", [1, 4])
     def test_iteration_and_pieces_change_nothing(self, steps, monkeypatch):
         x, y, new = points(40), spread(40, 5), points(9, seed=1)
-        head = LogisticSoftmaxGP("rbf", chains=3, sweeps=steps).fit(x, y)
-        small = LogisticSoftmaxGP("rbf", chains=3, sweeps=steps, memory_budget=2**20)
-        np.testing.assert_allclose(small.fit(x, y).weights_, head.weights_, rtol=1e-9)
+        rival = LogisticSoftmaxGP("rbf", chains=3, steps=steps).fit(x, y)
+        small = LogisticSoftmaxGP("rbf", chains=3, steps=steps, memory_budget=2**20)
+        np.testing.assert_allclose(small.fit(x, y).weights_, rival.weights_, rtol=1e-9)
         monkeypatch.setattr(lsm, "ITERATIVE_ORDER", 1)
-        iterated = LogisticSoftmaxGP("rbf", chains=3, sweeps=steps).fit(x, y)
-        np.testing.assert_allclose(iterated.weights_, head.weights_, rtol=1e-7, atol=1e-9)
+        iterated = LogisticSoftmaxGP("rbf", chains=3, steps=steps).fit(x, y)
+        np.testing.assert_allclose(iterated.weights_, rival.weights_, rtol=1e-7, atol=1e-9)
         monkeypatch.setattr(small, "memory_budget", 64 * (40 + 15) * 2)  # two new points at a time
-        np.testing.assert_allclose(small.predict_proba(new), head.predict_proba(new), rtol=1e-7)
+        np.testing.assert_allclose(small.predict_proba(new), rival.predict_proba(new), rtol=1e-7)
 
     @pytest.mark.parametrize("predict_at", ["mean", "quadrature"])
     def test_probabilities_given_the_auxiliary_variables(self, predict_at):
         """Two classes: latent moments by explicit inverses, their expectation on a grid of both latent values."""
         x, y, new = points(9), spread(9, 2), points(4, seed=1)
-        head = LogisticSoftmaxGP("rbf", 2.0, chains=3, sweeps=3, predict_at=predict_at).fit(x, y)
-        state = run_chains(head.model_, Gibbs(3, 3), generator(head._seed()))[0]
-        torch.testing.assert_close(state.omega, head.omega_, rtol=0, atol=0)
+        rival = LogisticSoftmaxGP("rbf", 2.0, chains=3, steps=3, predict_at=predict_at).fit(x, y)
+        state = run_chains(rival.model_, Gibbs(3, 3), generator(rival._seed()))[0]
+        torch.testing.assert_close(state.omega, rival.omega_, rtol=0, atol=0)
         z = np.linspace(-8, 8, 201)
         w = np.exp(-0.5 * z**2) / np.exp(-0.5 * z**2).sum()
         total = np.zeros(4)
@@ -388,7 +386,7 @@ class TestLogisticSoftmax:
                 (m0, v0), (m1, v1) = ((mean[t], variance[t] * (predict_at != "mean")) for mean, variance in moments)
                 first, second = slow.sigmoid(m0 + np.sqrt(v0) * z)[:, None], slow.sigmoid(m1 + np.sqrt(v1) * z)
                 total[t] += w @ (first / (first + second)) @ w / 3
-        np.testing.assert_allclose(head.predict_proba(new)[:, 0], total, rtol=1e-6)
+        np.testing.assert_allclose(rival.predict_proba(new)[:, 0], total, rtol=1e-6)
 
     def test_expected_shares_of_many_classes(self):
         """Against 400,000 draws; 24 tests, a false alarm once in 6,000 runs."""
@@ -487,10 +485,10 @@ class TestOneVsEach:
                 np.testing.assert_allclose(found[t], expected, rtol=1e-6, atol=1e-6 * scale)
 
     def test_elimination_takes_over_where_iteration_fails(self, monkeypatch):
-        head = OneVsEachGP("rbf", chains=2).fit(CASES["equal rows"], self.y)
+        rival = OneVsEachGP("rbf", chains=2).fit(CASES["equal rows"], self.y)
         monkeypatch.setattr(ove, "ROUNDS", 0)
         eliminated = OneVsEachGP("rbf", chains=2).fit(CASES["equal rows"], self.y)
-        np.testing.assert_allclose(eliminated.weights_, head.weights_, atol=1e-6)
+        np.testing.assert_allclose(eliminated.weights_, rival.weights_, atol=1e-6)
 
     def test_two_classes_are_one_binary_process_of_twice_the_variance(self):
         y = spread(9, 2)
@@ -506,11 +504,11 @@ class TestOneVsEach:
     @pytest.mark.parametrize("predict_at", ["mean", "quadrature"])
     def test_probabilities_given_omega(self, predict_at, monkeypatch):
         x, new = points(9), points(5, seed=1)
-        head = OneVsEachGP("rbf", 2.0, chains=3, sweeps=3, predict_at=predict_at).fit(x, self.y)
+        rival = OneVsEachGP("rbf", 2.0, chains=3, steps=3, predict_at=predict_at).fit(x, self.y)
         z = np.linspace(-8, 8, 201)
         w = np.exp(-0.5 * z**2) / np.exp(-0.5 * z**2).sum()
         expected = np.zeros((5, self.classes))
-        for omega in head.omega_.numpy():
+        for omega in rival.omega_.numpy():
             for t in range(5):
                 cross = rbf(x, new[t : t + 1])[:, 0]
                 mean, V = slow.one_vs_each_conditional(rbf(x), self.y, self.classes, omega, cross, 2.0)
@@ -521,9 +519,9 @@ class TestOneVsEach:
                             deviation = np.sqrt(V[k, k] + V[c, c] - 2 * V[k, c]) * (predict_at != "mean")
                             scores[k] += w @ np.log(slow.sigmoid(mean[k] - mean[c] + deviation * z))
                 expected[t] += np.exp(scores) / np.exp(scores).sum() / 3
-        np.testing.assert_allclose(head.predict_proba(new), expected, rtol=1e-5)
+        np.testing.assert_allclose(rival.predict_proba(new), expected, rtol=1e-5)
         monkeypatch.setattr(ove, "HELD", 2 * self.classes * 13)  # two points at a time
-        np.testing.assert_allclose(head.predict_proba(new), expected, rtol=1e-5)
+        np.testing.assert_allclose(rival.predict_proba(new), expected, rtol=1e-5)
 
     def test_expected_log_sigmoid(self):
         mean, variance = tensor([0.0, 2.0, -9.0, 40.0]), tensor([0.0, 4.0, 25.0, 9.0])

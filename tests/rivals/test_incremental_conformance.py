@@ -1,4 +1,4 @@
-"""What every rival must do that learns further classes, whatever its method."""
+"""Conformance of every registered rival that learns further classes, whatever its method."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sklearn.exceptions import NotFittedError
 from gptree import SphereMap
 from gptree.rivals import INCREMENTAL
 
-every_head = pytest.mark.parametrize("name", INCREMENTAL)
+every_rival = pytest.mark.parametrize("name", INCREMENTAL)
 
 ARRIVAL = (4, 1, 7, 0, 9, 2, 8, 3, 6, 5)  # the digits in the order in which they come
 N_BASE, SHOTS = 6, 5
@@ -46,55 +46,55 @@ def rows_of(y: np.ndarray, classes: tuple[int, ...], count: int) -> np.ndarray:
 
 
 def small(name: str):
-    head = INCREMENTAL[name]()
-    few = {key: 200 for key in ("features", "random_features") if head.get_params().get(key)}
-    return head.set_params(**few)
+    rival = INCREMENTAL[name]()
+    few = {key: 200 for key in ("features", "random_features") if rival.get_params().get(key)}
+    return rival.set_params(**few)
 
 
 def taught(name: str, data: Digits, names: np.ndarray | None = None):
     names = np.arange(10) if names is None else names
-    head = small(name).fit(data.base[0], names[data.base[1]])
+    rival = small(name).fit(data.base[0], names[data.base[1]])
     for x, y in data.sessions:
-        assert head.add_classes(x, names[y]) is head
-    return head
+        assert rival.add_classes(x, names[y]) is rival
+    return rival
 
 
-@every_head
+@every_rival
 def test_columns_stand_in_order_of_arrival(name):
     data = digits()
-    head = taught(name, data)
-    np.testing.assert_array_equal(head.classes_, [0, 1, 2, 4, 7, 9, 3, 8, 5, 6])
-    p = head.predict_proba(data.X)
+    rival = taught(name, data)
+    np.testing.assert_array_equal(rival.classes_, [0, 1, 2, 4, 7, 9, 3, 8, 5, 6])
+    p = rival.predict_proba(data.X)
     assert p.shape == (600, 10)
     assert np.all(p >= 0)
     np.testing.assert_allclose(p.sum(axis=1), 1, atol=1e-6)
-    np.testing.assert_array_equal(head.predict(data.X), head.classes_[p.argmax(axis=1)])
+    np.testing.assert_array_equal(rival.predict(data.X), rival.classes_[p.argmax(axis=1)])
 
 
-@every_head
+@every_rival
 def test_old_and_new_classes_are_told_apart(name):
     data = digits()
-    head = taught(name, data)
+    rival = taught(name, data)
     novel = np.isin(data.y, ARRIVAL[N_BASE:])
-    right = head.predict(data.X) == data.y
+    right = rival.predict(data.X) == data.y
     assert right[~novel].mean() > 0.75
     assert right[novel].mean() > (0.2 if name == "ranpac" else 0.5)  # forty examples against five are a bias
-    own = head.predict_proba(data.X)[np.arange(600), np.argsort(head.classes_)[data.y]]
+    own = rival.predict_proba(data.X)[np.arange(600), np.argsort(rival.classes_)[data.y]]
     assert -np.log(own).mean() < (1.5 if name == "ranpac" else 1)  # log 10 is 2.3
 
 
-@every_head
+@every_rival
 @pytest.mark.parametrize(("shots", "way"), [(1, 2), (5, 1), (1, 1), (40, 4)])
 def test_shots_and_ways(name, shots, way):
     data = digits(shots, way)
-    head = taught(name, data)
-    assert len(head.classes_) == 10
-    p = head.predict_proba(data.X)
+    rival = taught(name, data)
+    assert len(rival.classes_) == 10
+    p = rival.predict_proba(data.X)
     assert np.isfinite(p).all()
-    assert np.mean(head.predict(data.X) == data.y) > 0.5
+    assert np.mean(rival.predict(data.X) == data.y) > 0.5
 
 
-@every_head
+@every_rival
 def test_names_do_not_matter(name):
     """Text longer than any of the base, in the order of the numbers."""
     data = digits()
@@ -104,26 +104,26 @@ def test_names_do_not_matter(name):
     np.testing.assert_array_equal(by_name.predict_proba(data.X), by_number.predict_proba(data.X))
 
 
-@every_head
+@every_rival
 def test_deterministic_and_fit_starts_afresh(name):
     data = digits()
-    head = taught(name, data)
-    p = head.predict_proba(data.X)
-    again = clone(head).fit(*data.base)
+    rival = taught(name, data)
+    p = rival.predict_proba(data.X)
+    again = clone(rival).fit(*data.base)
     base = again.predict_proba(data.X)
     for session in data.sessions:
         again.add_classes(*session)
     np.testing.assert_array_equal(again.predict_proba(data.X), p)
-    head.fit(*data.base)
-    np.testing.assert_array_equal(head.classes_, np.sort(ARRIVAL[:N_BASE]))
-    np.testing.assert_array_equal(head.predict_proba(data.X), base)
+    rival.fit(*data.base)
+    np.testing.assert_array_equal(rival.classes_, np.sort(ARRIVAL[:N_BASE]))
+    np.testing.assert_array_equal(rival.predict_proba(data.X), base)
 
 
-@every_head
+@every_rival
 def test_a_failed_session_changes_nothing(name):
     data = digits()
-    head = small(name).fit(*data.base).add_classes(*data.sessions[0])
-    before = pickle.dumps(head)
+    rival = small(name).fit(*data.base).add_classes(*data.sessions[0])
+    before = pickle.dumps(rival)
     x, y = data.sessions[1]
     failures = {
         "never seen before.* 1 are known": (x, np.where(y == 5, 4, y)),  # one of the base
@@ -137,12 +137,12 @@ def test_a_failed_session_changes_nothing(name):
     }
     for message, session in failures.items():
         with pytest.raises(ValueError, match=message):
-            head.add_classes(*session)
-        assert pickle.dumps(head) == before
-    head.add_classes(x, y)
+            rival.add_classes(*session)
+        assert pickle.dumps(rival) == before
+    rival.add_classes(x, y)
 
 
-@every_head
+@every_rival
 def test_adding_before_fitting(name):
     data = digits()
     with pytest.raises(NotFittedError):
@@ -150,17 +150,17 @@ def test_adding_before_fitting(name):
     assert not hasattr(small(name), "memory_bytes_")
 
 
-@every_head
+@every_rival
 def test_memory_grows_with_the_classes_not_with_the_base(name):
     data = digits()
     x, y = data.base
-    head = small(name).fit(x, y)
+    rival = small(name).fit(x, y)
     twice = small(name).fit(np.concatenate([x, x + 1e-3]), np.concatenate([y, y]))
-    assert head.memory_bytes_ == twice.memory_bytes_
-    assert 0 < head.memory_bytes_ < head.add_classes(*data.sessions[0]).memory_bytes_
+    assert rival.memory_bytes_ == twice.memory_bytes_
+    assert 0 < rival.memory_bytes_ < rival.add_classes(*data.sessions[0]).memory_bytes_
 
 
-@every_head
+@every_rival
 def test_single_precision_gives_nearly_the_same(name):
     data = digits()
     low = Digits(
@@ -173,21 +173,21 @@ def test_single_precision_gives_nearly_the_same(name):
     assert np.abs(difference).mean() < 0.01
 
 
-@every_head
+@every_rival
 @pytest.mark.parametrize("shots", [1, 2])
 def test_a_base_of_few_shots(name, shots):
     data = digits(shots)
     rows = rows_of(data.base[1], ARRIVAL[:N_BASE], shots)
-    head = small(name).fit(data.base[0][rows], data.base[1][rows]).add_classes(*data.sessions[0])
-    assert np.isfinite(head.predict_proba(data.X)).all()
-    there = np.isin(data.y, head.classes_)
-    assert np.mean(head.predict(data.X[there]) == data.y[there]) > 0.4  # chance is 0.125
+    rival = small(name).fit(data.base[0][rows], data.base[1][rows]).add_classes(*data.sessions[0])
+    assert np.isfinite(rival.predict_proba(data.X)).all()
+    there = np.isin(data.y, rival.classes_)
+    assert np.mean(rival.predict(data.X[there]) == data.y[there]) > 0.4  # chance is 0.125
 
 
-@every_head
+@every_rival
 def test_two_base_classes(name):
     data = digits()
     rows = np.isin(data.base[1], [0, 1])
-    head = small(name).fit(data.base[0][rows], data.base[1][rows]).add_classes(*data.sessions[0])
-    there = np.isin(data.y, head.classes_)
-    assert np.mean(head.predict(data.X[there]) == data.y[there]) > 0.6  # chance is 0.25
+    rival = small(name).fit(data.base[0][rows], data.base[1][rows]).add_classes(*data.sessions[0])
+    there = np.isin(data.y, rival.classes_)
+    assert np.mean(rival.predict(data.X[there]) == data.y[there]) > 0.6  # chance is 0.25

@@ -1,4 +1,4 @@
-"""What every rival must do, whatever its method."""
+"""Conformance of every registered rival, whatever its method, and the registries."""
 
 from __future__ import annotations
 
@@ -13,15 +13,14 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import check_estimator
 
-from gptree.rivals import GIBBS_RIVALS, INCREMENTAL, RIVALS
+from gptree.rivals import GIBBS_RIVALS, INCREMENTAL, RIVALS, RivalClassifier
 
 # A rival that learns further classes must do what the others do before it learns them.
-HEADS = RIVALS | {f"incremental {name}": make for name, make in INCREMENTAL.items() if make not in RIVALS.values()}
-HEADS |= GIBBS_RIVALS
+EVERY = RIVALS | {f"incremental {name}": make for name, make in INCREMENTAL.items()} | GIBBS_RIVALS
 # They fit neither kernel nor scale, and the paper's are too smooth and too small for handwriting.
-GIBBS_SETTINGS = {"kernel": "rbf", "output_scale": 30.0, "length_scale": 0.5, "sweeps": 5, "predict_at": "mean"}
+GIBBS_SETTINGS = {"kernel": "rbf", "output_scale": 30.0, "length_scale": 0.5, "steps": 5, "predict_at": "mean"}
 
-every_rival = pytest.mark.parametrize("name", HEADS)
+every_rival = pytest.mark.parametrize("name", EVERY)
 
 
 @functools.cache
@@ -36,11 +35,11 @@ def digits(shots: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
 
 
 def small(name: str):
-    head = HEADS[name]()
+    rival = EVERY[name]()
     if name in GIBBS_RIVALS:
-        return head.set_params(**GIBBS_SETTINGS)
-    few = {key: 150 for key in ("features", "random_features") if head.get_params().get(key)}
-    return head.set_params(**few)
+        return rival.set_params(**GIBBS_SETTINGS)
+    few = {key: 150 for key in ("features", "random_features") if rival.get_params().get(key)}
+    return rival.set_params(**few)
 
 
 @every_rival
@@ -161,3 +160,41 @@ def test_errors(name):
 @pytest.mark.filterwarnings("ignore")
 def test_scikit_learn_checks(name):
     check_estimator(small(name))
+
+
+# --------------------------------------------------------------------------------------------------------- registries
+
+
+def test_a_rival_is_registered_by_its_definition(monkeypatch):
+    registry = dict(RIVALS)
+    monkeypatch.setattr(RivalClassifier, "registry", registry)
+
+    class Uniform(RivalClassifier):
+        name = "uniform"
+        variants = {"uniform-twice": {"times": 2}}  # noqa: RUF012
+
+        def __init__(self, times=1):
+            self.times = times
+
+        def _fit(self, x, y):
+            self.n_classes_ = self.times * (y.max() + 1)
+
+        def _logits(self, x):
+            return np.zeros((len(x), self.n_classes_))
+
+    class Unnamed(Uniform):
+        pass
+
+    assert set(registry) - set(RIVALS) == {"uniform", "uniform-twice"}
+    assert registry["uniform"] is Uniform
+    assert registry["uniform-twice"]().fit([[0.0], [1.0]], [0, 1]).predict_proba([[0.0]]).shape == (1, 4)
+    with pytest.raises(TypeError, match=r"frozen\.logistic has a rival 'logistic'"):
+        type("Other", (Uniform,), {"name": "logistic"})
+
+
+def test_every_file_of_a_family_is_found():
+    assert {"class-mean", "logistic", "knn", "ridge", "lda", "ranpac"} <= set(RIVALS)
+    assert {"class-mean", "slda", "ranpac", "ranpac-balanced", "lda-teen", "rf-lda-teen", "logistic-memory"} <= set(
+        INCREMENTAL
+    )
+    assert {"sbm-gp", "lsm", "ove"} <= set(GIBBS_RIVALS)

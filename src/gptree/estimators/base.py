@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -112,6 +112,7 @@ class TreeEstimator(SettingsParameters, ClassifierMixin, BaseEstimator):
     n_jobs: int | None = None
     random_state: Any = None
     verbose: bool = False
+    state_: FittedState = field(init=False)
 
     # ------------------------------------------------------------------------------------- what parameters stand for
 

@@ -155,6 +155,7 @@ class DeepGPTreeClassifier(SettingsParameters, ClassifierMixin, BaseEstimator):
     device: str = "auto"
     folder: str | Path | None = None
     verbose: bool = False
+    state_: DeepState = field(init=False)
 
     @classmethod
     def paper(cls, experiment: Experiment, backbone: nn.Module | None = None, **changes: Any) -> Self:

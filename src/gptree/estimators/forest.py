@@ -6,9 +6,9 @@ import copy
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import numpy as np
 import torch
@@ -32,6 +32,8 @@ from gptree.inference import FixedInducingPoints, Gibbs, Inference, LargeNodes, 
 from gptree.maths.kernels import make_kernel
 from gptree.model import ForestModel, TrainingData, fit_forest
 from gptree.tree import ClassTree, build_tree, label_hashes
+
+C = TypeVar("C")
 
 #: Likelihood weight of every point where all classes have one example: the experts decide, and the variances keep their
 #: order for `novelty_score`.
@@ -220,10 +222,10 @@ def _progress(shown: bool, nodes: int) -> Iterator[Callable[[int], None] | None]
         yield lambda count: bar.advance(task, count)
 
 
-def _documented(parameters: str = "") -> Callable[[type], type]:
+def _documented(parameters: str = "") -> Callable[[type[C]], type[C]]:
     """Complete the docstring of a classifier by the parameters and attributes that all share; its own come last."""
 
-    def decorate(cls: type) -> type:
+    def decorate(cls: type[C]) -> type[C]:
         summary, example = (cls.__doc__ or "").split("Examples\n", 1)
         indented = "\n".join(f"    {line}".rstrip() for line in (PARAMETERS + parameters + ATTRIBUTES).splitlines())
         cls.__doc__ = f"{summary.rstrip()}\n{indented}\n\n    Examples\n{example}"
@@ -296,7 +298,7 @@ class GPForestClassifier(_TreeClassifier):
     array(['b'], dtype='<U1')
     """
 
-    n_estimators: int = 4
+    n_estimators: int = field(default=4, kw_only=True)
 
     def _n_trees(self) -> int:
         if not (isinstance(self.n_estimators, int | np.integer) and self.n_estimators >= 1):

@@ -105,6 +105,10 @@ class FunctionSpace:
         # E[g] = K α at the training points
         return _times(self.K, weights)
 
+    def squared_norm(self, weights: Tensor) -> Tensor:
+        """gᵀ K⁻¹ g of g = K α, (S, V)."""
+        return (weights * self.mean(weights)).sum(-1)
+
     def variance(self, L: Tensor, omega: Tensor) -> Tensor:
         # diag Σ = diag K − colsum (L⁻¹ Ω^½ K)²
         V = torch.linalg.solve_triangular(L, omega.sqrt().unsqueeze(-1) * self.K, upper=False)
@@ -174,6 +178,10 @@ class WeightSpace:
 
     def mean(self, weights: Tensor) -> Tensor:
         return _times(self.A, weights)
+
+    def squared_norm(self, weights: Tensor) -> Tensor:
+        """gᵀ (A Aᵀ)⁻¹ g of g = A t, (S, V)."""
+        return weights.square().sum(-1)
 
     def variance(self, L: Tensor, omega: Tensor) -> Tensor:
         # Q_ii + ‖L⁻¹ a_i‖²

@@ -1,20 +1,34 @@
-"""The folder of a run: rows.jsonl and details.jsonl, one method and seed after another."""
+"""`RunFolder`: rows.jsonl and details.jsonl of a run, one method and seed after another."""
 
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from gptree.protocols.run import StreamResult
+from gptree.storage.files import write_atomically
 
 
 @dataclass
 class RunFolder:
-    """The rows and the details of each finished method and seed."""
+    """The rows and the details of each finished method and seed.
+
+    Attributes
+    ----------
+    folder : Path
+    rows : dict
+        (method, seed) → its rows, one a session.
+    details : dict
+        (method, seed) → the details of its last session.
+
+    Examples
+    --------
+    >>> run = RunFolder.open(Path("run"))
+    >>> run.add(run_stream(model, stream, seed=0, method="mine"))  # doctest: +SKIP
+    """
 
     folder: Path
     rows: dict[tuple[str, int], list[dict[str, Any]]] = field(default_factory=dict)
@@ -22,19 +36,21 @@ class RunFolder:
 
     @classmethod
     def open(cls, folder: Path) -> RunFolder:
-        """What a folder holds; nothing, if it is not there yet."""
+        """Read a folder; one that is not there yet holds no runs."""
         if folder.exists() and not folder.is_dir():
             raise ValueError(f"{folder} is a file; name the folder of the run.")
         run = cls(folder)
         for row in _read_lines(folder / "rows.jsonl"):
             run.rows.setdefault((row["method"], row["seed"]), []).append(row)
-        run.details = {(found["method"], found["seed"]): found for found in _read_lines(folder / "details.jsonl")}
+        run.details = {(one["method"], one["seed"]): one for one in _read_lines(folder / "details.jsonl")}
         return run
 
     def has(self, method: str, seed: int) -> bool:
+        """Whether this method and seed is finished."""
         return (method, seed) in self.rows and (method, seed) in self.details
 
     def all_rows(self) -> list[dict[str, Any]]:
+        """The rows of all methods and seeds."""
         return [row for rows in self.rows.values() for row in rows]
 
     def check(self, data: str, protocol: Mapping[str, Any], settings: Mapping[str, Mapping[str, Any]]) -> None:
@@ -69,6 +85,4 @@ def _read_lines(path: Path) -> list[dict[str, Any]]:
 
 def _write_lines(path: Path, documents: list[dict[str, Any]]) -> None:
     text = "".join(json.dumps(document, ensure_ascii=False, allow_nan=False) + "\n" for document in documents)
-    unfinished = path.with_suffix(".unfinished")
-    unfinished.write_text(text, encoding="utf-8")
-    os.replace(unfinished, path)
+    write_atomically(path, text)

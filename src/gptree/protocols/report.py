@@ -1,21 +1,70 @@
-"""A run folder as one HTML page that needs nothing else: no network, no scripts, light or dark as the reader likes."""
+"""A run folder as one HTML page that needs nothing else: no network, no scripts, light or dark as the reader likes.
+
+The charts are those of `gptree.protocols.plots` and `gptree.tree`, as inline SVG about as wide as a phone.
+"""
 
 from __future__ import annotations
 
 import math
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from gptree.protocols.report_charts import confusion_chart, line_chart, reliability_chart, trade_off, tree_chart
-from gptree.protocols.report_folder import Bin, Detail, Row, Run, read_run
-from gptree.protocols.report_style import STYLE, Measure, element, escaped, legend, table
-from gptree.protocols.run import BINS
+import numpy as np
+
+from gptree.metrics import BINS, ReliabilityCurve
+from gptree.protocols.markup import element, escaped, figure_element, inline_svg, one_line, table
+from gptree.protocols.plots import (
+    draw_confusion,
+    draw_curves,
+    draw_trade_off,
+    method_style,
+    plot_reliability,
+    session_curve,
+)
+from gptree.protocols.report_folder import Detail, Row, Run, read_run
 from gptree.protocols.tables import Estimate, summary
+from gptree.tree import plot_tree
+from gptree.tree.text import shorten
 
-_SHOWN_COMPLAINTS = 20
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_COMPLAINTS = 20  # that the page prints
 _CONFUSED_CLASSES = 10  # in the picture of confusions
+_NAME_WIDTH = 16  # characters of a class name beside the confusions
+_TREE_ROWS = 80  # classes of a tree that has its names in a column, fit for a phone
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A number of each row, and how it is printed: times `scale`, with so many decimals (None: up to three figures)."""
+
+    key: str
+    title: str
+    unit: str = ""
+    scale: float = 1.0
+    decimals: int | None = None
+    higher_is_better: bool = False
+
+    def text(self, value: float) -> str:
+        return self._written(value, value)
+
+    def spread(self, estimate: Estimate) -> str:
+        """± standard error, with the decimals of the mean; nothing for one seed."""
+        return "" if estimate.error is None else f" ± {self._written(estimate.error, estimate.mean)}"
+
+    def _written(self, value: float, like: float) -> str:
+        decimals = self.decimals
+        if decimals is None:
+            size = math.floor(math.log10(abs(self.scale * like))) if like else 0
+            decimals = min(max(2 - size, 0), 4)
+        return f"{self.scale * value:,.{decimals}f}"
+
 
 _SUMMARY = (
     Measure("last", "Last accuracy", "%", 100, 1, higher_is_better=True),
@@ -50,25 +99,45 @@ _COSTS = (
 
 
 def write_report(run_folder: str | Path, path: str | Path | None = None) -> Path:
-    """Write the page about a run folder; returns its path, by default `report.html` in the folder.
+    """Write the page about a run folder.
 
     Damaged lines of the folder's files are left out, and the page says so.
+
+    Parameters
+    ----------
+    run_folder : path
+        As `gptree fscil` and `RunFolder` write it.
+    path : path or None
+        Of the page; None is `report.html` in the folder.
+
+    Returns
+    -------
+    Path
+        Of the page.
+
+    Examples
+    --------
+    >>> write_report("run")  # doctest: +SKIP
+    PosixPath('run/report.html')
     """
     run = read_run(Path(run_folder))
     path = Path(run_folder) / "report.html" if path is None else Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(_page(run), encoding="utf-8")
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph .* missing from font")  # the reader's fonts count
+        path.write_text(_page(run), encoding="utf-8")
     return path
 
 
 def _page(run: Run) -> str:
     title = escaped(f"{run.data}: classes that keep arriving")
+    style = files("gptree.protocols").joinpath("report.css").read_text(encoding="utf-8")
     head = (
         '<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'
         '<meta name="color-scheme" content="light dark">'
         # Nothing is loaded or run, whatever a label says.
         "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">"
-        f"<title>{title}</title><style>{STYLE}</style>"
+        f"<title>{title}</title><style>{style}</style>"
     )
     parts = (_facts, _complaints, _summary, _curves, _base_and_novel, _forgetting, _reliability, _confusion, _trees)
     main = element("main", element("h1", title), *(part(run) for part in (*parts, _sessions, _settings)))
@@ -83,7 +152,7 @@ def _folded(title: str, *parts: str, is_open: bool = False) -> str:
     return element("details", element("summary", escaped(title)), *parts, open="" if is_open else None)
 
 
-# ---------------------------------------------------------------------------------------------------- what was run
+# ------------------------------------------------------------------------------------------------ facts and settings
 
 
 def _facts(run: Run) -> str:
@@ -102,7 +171,7 @@ def _facts(run: Run) -> str:
 
 
 def _all_words(rows: Iterable[Row], key: str) -> str:
-    """What the rows say under a key, each thing once."""
+    """The different values of a key in the rows."""
     return "; ".join(dict.fromkeys(_words(row[key]) for row in rows if row.get(key)))
 
 
@@ -123,17 +192,17 @@ def _complaints(run: Run) -> str:
     ]
     if not complaints:
         return ""
-    items = [element("li", escaped(complaint)) for complaint in complaints[:_SHOWN_COMPLAINTS]]
-    if len(complaints) > _SHOWN_COMPLAINTS:
-        items.append(element("li", f"… and {len(complaints) - _SHOWN_COMPLAINTS} more."))
-    said = "This run has gaps. What follows leaves them out:"
-    return element("div", element("strong", said), element("ul", *items), class_="damage", role="note")
+    items = [element("li", escaped(complaint)) for complaint in complaints[:_COMPLAINTS]]
+    if len(complaints) > _COMPLAINTS:
+        items.append(element("li", f"… and {len(complaints) - _COMPLAINTS} more."))
+    heading = element("strong", "This run has gaps, which are left out below:")
+    return element("div", heading, element("ul", *items), class_="damage", role="note")
 
 
 def _settings(run: Run) -> str:
     rows = [
-        [method.name, element("td", escaped(_all_words(found, "settings") or "–"), class_="text")]
-        for method, found in run.rows.items()
+        [method, element("td", escaped(_all_words(rows, "settings") or "–"), class_="text")]
+        for method, rows in run.rows.items()
     ]
     return element("section", _folded("Settings", table("Settings of every method", ["method", "settings"], rows)))
 
@@ -143,11 +212,11 @@ def _settings(run: Run) -> str:
 
 def _summary(run: Run) -> str:
     complete = run.complete()
-    found = {line["method"]: line for line in summary(complete)} if complete else {}
+    estimates = {line["method"]: line for line in summary(complete)} if complete else {}
     lines = {}
     for method in run.methods:
-        own = [row for row in complete if row["method"] == method.name]
-        lines[method.name] = {**found.get(method.name, {"seeds": 0}), **_costs(own)}
+        costs = _costs(row for row in complete if row["method"] == method)
+        lines[method] = {**estimates.get(method, {"seeds": 0}), **costs}
     best = {measure.key: _best(measure, lines.values()) for measure in _SUMMARY}
     rows = []
     for name, line in lines.items():
@@ -158,12 +227,12 @@ def _summary(run: Run) -> str:
     meanings = (
         "Last accuracy, harmonic mean (of the accuracies on base and on novel classes), forgetting, NLL and ECE are "
         "those after the last session. Average accuracy: over the sessions. Drop: accuracy after the base session "
-        "minus after the last. Open AUROC: how well the classes still to come are told from known ones, mean over the "
-        "sessions that are followed by others. Learning: seconds of all sessions together. Memory: what is kept of the "
-        "training data."
+        "minus after the last. Open AUROC: how well the classes still to come are distinguished from those learned, "
+        "mean over the sessions that are followed by others. Learning: seconds of all sessions together. Memory: "
+        "bytes kept of the training data."
     )
     numbers = table("Every method over all sessions", header, rows)
-    return _section("Summary", explanation, numbers, _folded("What the columns mean", element("p", meanings)))
+    return _section("Summary", explanation, numbers, _folded("The columns explained", element("p", meanings)))
 
 
 def _costs(rows: Iterable[Row]) -> dict[str, Estimate | None]:
@@ -194,42 +263,65 @@ def _cell(measure: Measure, estimate: Estimate | None, best: str | None = None) 
     return element("td", element("strong", mean) if mean == best else mean, element("small", measure.spread(estimate)))
 
 
-def _curve(rows: Iterable[Row], key: str) -> dict[int, Estimate]:
-    """The estimate of every session that has one."""
-    by_session: dict[int, list[float | None]] = {}
-    for row in rows:
-        by_session.setdefault(row["session"], []).append(row[key])
-    found = {session: Estimate.of(values) for session, values in sorted(by_session.items())}
-    return {session: estimate for session, estimate in found.items() if estimate is not None}
-
-
 def _sessions(run: Run) -> str:
     measures = (_CURVES[0], *_BASE_NOVEL, _CURVES[1], _FORGETTING, *_CURVES[2:], *_COSTS)
     tables = []
     for method, rows in run.rows.items():
-        curves = {measure: _curve(rows, measure.key) for measure in measures}
+        curves = {measure: session_curve([rows], measure.key) for measure in measures}
         lines = []
         for session in sorted({row["session"] for row in rows}):
             classes = sorted({row["classes"] for row in rows if row["session"] == session})
             cells = (_cell(measure, curve.get(session)) for measure, curve in curves.items())
             lines.append([str(session), element("td", _words(classes)), *cells])
         header = ["session", "classes", *(_head(measure) for measure in measures)]
-        tables.append(_folded(method.name, table(f"{method.name}, session by session", header, lines)))
+        tables.append(_folded(method, table(f"{method}, session by session", header, lines)))
     return _section("Session by session", "All numbers of the charts: mean ± one standard error over seeds.", *tables)
 
 
 # ----------------------------------------------------------------------------------------------------------- charts
 
 
-def _chart(run: Run, measure: Measure) -> str:
-    """The measure over the sessions; nothing where no method has it."""
-    curves = {method: _curve(rows, measure.key) for method, rows in run.rows.items()}
-    curves = {method: curve for method, curve in curves.items() if curve}
-    return line_chart(f"curve-{measure.key}", measure, curves) if curves else ""
+def _axes(width: float = 4.0, height: float = 2.8, blank: bool = False) -> Axes:
+    """Axes of a new figure, of so many inches; blank ones fill it."""
+    from matplotlib.figure import Figure
+
+    if blank:
+        return Figure(figsize=(width, height)).add_axes((0.0, 0.0, 1.0, 1.0))
+    return Figure(figsize=(width, height), layout="constrained").subplots()
 
 
 def _charts(*charts: str) -> str:
     return element("div", *charts, class_="charts")
+
+
+def _legend(run: Run, key: str) -> str:
+    """The look of every method. No other legend has this key."""
+    items = []
+    for number, method in enumerate(run.methods):
+        ax = _axes(0.45, 0.2, blank=True)
+        ax.set_axis_off()
+        ax.plot([0, 1, 2], [0, 0, 0], **method_style(number), markevery=[1])
+        swatch = inline_svg(ax.figure.figure, f"{key}-{number}", aria_hidden="true")
+        items.append(element("li", swatch, escaped(method)))
+    return element("ul", *items, class_="legend")
+
+
+def _line_chart(key: str, measure: Measure, curves: Mapping[int, Mapping[int, Estimate]], label: str, run: Run) -> str:
+    """A measure over the sessions, of every method by its number; nothing where no method has it."""
+    curves = {number: curve for number, curve in curves.items() if curve}
+    if not curves:
+        return ""
+    ax = _axes()
+    draw_curves(ax, curves, measure.scale)
+    ax.set_xlabel(label)
+    ends = (f"{run.methods[number]} {measure.text(curve[max(curve)].mean)}" for number, curve in curves.items())
+    title = f"{measure.title}, {measure.unit}" if measure.unit else measure.title
+    return figure_element(key, title, f"{label}; the last values: {'; '.join(ends)}.", ax.figure.figure)
+
+
+def _chart(run: Run, measure: Measure) -> str:
+    curves = {number: session_curve([rows], measure.key) for number, rows in enumerate(run.rows.values())}
+    return _line_chart(f"curve-{measure.key}", measure, curves, "session (0 is the base)", run)
 
 
 def _curves(run: Run) -> str:
@@ -237,72 +329,96 @@ def _curves(run: Run) -> str:
     if len({row["seed"] for row in run.all_rows}) == 1:
         explanation = "One seed, so there are no error bars."
     charts = _charts(*(_chart(run, measure) for measure in _CURVES))
-    return _section("Curves", explanation, legend(run.methods), charts)
+    return _section("Curves", explanation, _legend(run, "legend-curves"), charts)
 
 
 def _base_and_novel(run: Run) -> str:
     if run.n_sessions == 1:
         return ""
-    curves = [{m: _curve(rows, measure.key) for m, rows in run.rows.items()} for measure in _BASE_NOVEL]
-    last = run.n_sessions - 1
-    ends = {m: (curves[0][m].get(last), curves[1][m].get(last)) for m in run.methods}
-    points = {m: (base, novel) for m, (base, novel) in ends.items() if base is not None and novel is not None}
-    scatter = trade_off("trade-off", "After the last session", points) if points else ""
     explanation = (
-        "Who keeps the base often learns new classes badly, and the other way round. On the dotted lines the harmonic "
-        "mean is the number written there, in %: up and to the right is better."
+        "A method that keeps the base often learns new classes badly, and the other way round. On a dotted line the "
+        "harmonic mean is the number written there, in %: up and to the right is better."
     )
-    charts = _charts(scatter, *(_chart(run, measure) for measure in _BASE_NOVEL))
-    return _section("Base against novel classes", explanation, legend(run.methods), charts)
+    charts = _charts(_trade_off(run), *(_chart(run, measure) for measure in _BASE_NOVEL))
+    return _section("Base against novel classes", explanation, _legend(run, "legend-base-novel"), charts)
+
+
+def _trade_off(run: Run) -> str:
+    points = {}
+    for number, rows in enumerate(run.rows.values()):
+        last = [row for row in rows if row["session"] == run.n_sessions - 1]
+        base, novel = (Estimate.of(row[measure.key] for row in last) for measure in _BASE_NOVEL)
+        if base is not None and novel is not None:
+            points[number] = base, novel
+    if not points:
+        return ""
+    ax = _axes()
+    draw_trade_off(ax, points)
+    places = (
+        f"{run.methods[number]}: base {base.mean:.1%}, novel {novel.mean:.1%}"
+        for number, (base, novel) in points.items()
+    )
+    return figure_element("trade-off", "After the last session", "; ".join(places) + ".", ax.figure.figure)
 
 
 def _forgetting(run: Run) -> str:
     if run.n_sessions == 1:
         return ""
     at_the_end = {}
-    for method, rows in run.rows.items():
+    for number, rows in enumerate(run.rows.values()):
         last = [row["session_accuracy"] for row in rows if row["session"] == run.n_sessions - 1]
-        found = {session: Estimate.of(values) for session, values in enumerate(zip(*last, strict=True))}
-        if found:
-            at_the_end[method] = found
+        estimates = ((session, Estimate.of(values)) for session, values in enumerate(zip(*last, strict=True)))
+        at_the_end[number] = {session: estimate for session, estimate in estimates if estimate is not None}
     explanation = (
         "Forgetting: how far the accuracy on the classes of an earlier session lies below its best so far, on average "
-        "over those sessions; below 0, later sessions helped. Beside it, what is left at the end of each session's "
+        "over those sessions; below 0, later sessions helped. Beside it, the accuracy at the end on each session's "
         "classes."
     )
-    left = line_chart("left", _AT_THE_END, at_the_end, "session that brought the classes") if at_the_end else ""
-    return _section("Forgetting", explanation, legend(run.methods), _charts(_chart(run, _FORGETTING), left))
+    at_the_end = _line_chart("at-the-end", _AT_THE_END, at_the_end, "session that brought the classes", run)
+    charts = _charts(_chart(run, _FORGETTING), at_the_end)
+    return _section("Forgetting", explanation, _legend(run, "legend-forgetting"), charts)
 
 
 def _reliability(run: Run) -> str:
-    bins = {method: _pooled(details) for method, details in run.details.items()}
-    charts = [reliability_chart(f"reliability-{m.number}", m, pooled) for m, pooled in bins.items() if pooled]
+    charts = []
+    for number, (method, details) in enumerate(run.details.items()):
+        curve = _pooled(details)
+        rows = curve.count.sum()
+        if not rows:
+            continue
+        ax = _axes(3.6, 4.4)
+        plot_reliability(curve, ax)
+        gap = np.nansum(curve.count * (curve.confidence - curve.accuracy))
+        side = "more confident than accurate" if gap > 0 else "more accurate than confident"
+        description = f"Accuracy over confidence in {np.sum(curve.count > 0)} bins, {rows:,} rows; on the whole {side}."
+        title = f"{method}: ECE {100 * curve.ece:.1f} %"
+        charts.append(figure_element(f"reliability-{number}", title, description, ax.figure.figure))
     explanation = (
-        "Accuracy over confidence after the last session, with the ECE, all seeds pooled. On the dotted line a model "
-        "is as often right as it says; below, it is too sure; above, not sure enough. The bars at the foot show how "
-        "many rows have that confidence."
+        "Accuracy over confidence after the last session, with the ECE, all seeds pooled. On the dashed line a model "
+        "is as often right as it is confident; below, it is too confident; above, not confident enough. The bars at "
+        "the foot show how many rows have that confidence."
     )
     if not charts:
         explanation = "The run folder has no details of the last session."
     return _section("Reliability", explanation, _charts(*charts))
 
 
-def _pooled(details: Iterable[Detail]) -> list[Bin]:
-    """The bins of all seeds together; bins hold their upper edge, and a mean lies in its bin."""
-    pooled: dict[int, list[Bin]] = {}
+def _pooled(details: Iterable[Detail]) -> ReliabilityCurve:
+    """The bins of all seeds together; a bin holds its upper edge, and a mean lies in its bin."""
+    confidence, accuracy, count = np.zeros(BINS), np.zeros(BINS), np.zeros(BINS, dtype=int)
     for detail in details:
-        for one in detail.reliability:
-            pooled.setdefault(math.ceil(one[0] * BINS - 1e-9), []).append(one)
-    found = []
-    for _, bins in sorted(pooled.items()):
-        count = sum(n for *_, n in bins)
-        found.append((sum(c * n for c, _, n in bins) / count, sum(a * n for _, a, n in bins) / count, count))
-    return found
+        for sure, right, n in detail.reliability:
+            number = min(max(math.ceil(sure * BINS - 1e-9) - 1, 0), BINS - 1)
+            confidence[number] += n * sure
+            accuracy[number] += n * right
+            count[number] += n
+    size = np.where(count > 0, count, np.nan)
+    return ReliabilityCurve(np.linspace(0, 1, BINS + 1), confidence / size, accuracy / size, count)
 
 
 def _confusion(run: Run) -> str:
     charts = []
-    for method, details in run.details.items():
+    for number, (method, details) in enumerate(run.details.items()):
         counts: Counter[tuple[Any, Any]] = Counter()
         for detail in details:
             for true, predicted, count in detail.confusion:
@@ -311,25 +427,35 @@ def _confusion(run: Run) -> str:
             continue
         ranked = dict.fromkeys(label for pair, _ in counts.most_common() for label in pair)
         novel = set.intersection(*({c for c, new in zip(d.labels, d.novel, strict=True) if new} for d in details))
-        shown = list(ranked)[:_CONFUSED_CLASSES]
-        charts.append(confusion_chart(f"confusion-{method.number}", method.name, counts, shown, novel))
+        classes = list(ranked)[:_CONFUSED_CLASSES]
+        ax = _axes(4.0, 0.5 + 0.26 * len(classes))
+        names = [shorten(one_line(label), _NAME_WIDTH) for label in classes]
+        matrix = np.array([[counts[true, predicted] for predicted in classes] for true in classes])
+        draw_confusion(ax, matrix, names, [label in novel for label in classes])
+        pairs = (f"{true} taken for {predicted} {count} times" for (true, predicted), count in counts.most_common(10))
+        charts.append(figure_element(f"confusion-{number}", method, "; ".join(pairs) + ".", ax.figure.figure))
     explanation = (
         "The classes that are taken for each other most often after the last session, counted over all seeds: a row is "
-        "the true class, a column the predicted one, under the same letter or name. Classes with a dot were novel in "
-        "every seed. Of each seed, the 40 most frequent mistakes are known."
+        "the true class, a column the predicted one, under the same letter or name. Bold red classes were novel in "
+        "every seed. Each seed counts its 40 most frequent mistakes."
     )
     return _section("Confusion", explanation, _charts(*charts)) if charts else ""
 
 
 def _trees(run: Run) -> str:
     parts = []
-    for method, details in run.details.items():
+    for number, (method, details) in enumerate(run.details.items()):
         detail = next((detail for detail in details if detail.tree is not None), None)
         if detail is None or detail.tree is None:
             continue
-        novel = [c for c, new in enumerate(detail.novel) if new]
-        title = f"{method.name}, seed {detail.seed}: {len(detail.labels)} classes, {len(novel)} of them novel"
-        picture = tree_chart(f"tree-{method.number}", title, detail.tree, detail.labels, novel)
-        parts.append(_folded(method.name, element("div", picture, class_="tree"), is_open=not parts))
+        tree, novel = detail.tree, [c for c, new in enumerate(detail.novel) if new]
+        small = tree.n_classes <= _TREE_ROWS
+        ax = _axes(4.8, 0.19 * tree.n_classes + 0.25, blank=True) if small else None
+        figure = plot_tree(tree, [one_line(label) for label in detail.labels], ax, highlight=novel)
+        title = f"{method}, seed {detail.seed}: {len(detail.labels)} classes, {len(novel)} of them novel"
+        description = f"{tree.n_classes} classes, at most {tree.height} decisions deep; {len(novel)} of them are novel."
+        width = "100%" if small else "max(100%, 60rem)"  # a large tree is not made to fit into a narrow page
+        picture = figure_element(f"tree-{number}", title, description, figure, width)
+        parts.append(_folded(method, element("div", picture, class_="tree"), is_open=not parts))
     explanation = "The class tree after the last session, of the first seed. Novel classes are bold and red."
     return _section("Trees", explanation, *parts) if parts else ""

@@ -1,4 +1,4 @@
-"""The files of a run folder, read with care: a damaged line is left out and complained about."""
+"""Reading a run folder for a report: a damaged line is left out and complained about."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gptree.protocols.report_style import Method
 from gptree.tree import ClassTree
 
 Row = dict[str, Any]
@@ -21,7 +20,7 @@ _SOMETIMES = ("novel_accuracy", "harmonic_mean", "forgetting", "open_auroc", "by
 
 @dataclass(frozen=True)
 class Detail:
-    """What is known of the last session of one method and seed."""
+    """The last session of one method and seed."""
 
     seed: int
     reliability: list[Bin]  # without empty bins
@@ -33,15 +32,15 @@ class Detail:
 
 @dataclass(frozen=True)
 class Run:
-    """Sound rows and details by method, and what is wrong with the rest."""
+    """Sound rows and details by method, and complaints about the rest."""
 
     data: str
-    rows: dict[Method, list[Row]]  # one a seed and session
-    details: dict[Method, list[Detail]]
+    rows: dict[str, list[Row]]  # one a seed and session
+    details: dict[str, list[Detail]]
     complaints: list[str]
 
     @property
-    def methods(self) -> list[Method]:
+    def methods(self) -> list[str]:
         return list(self.rows)
 
     @property
@@ -64,12 +63,13 @@ class Run:
 
 
 def read_run(folder: Path) -> Run:
+    """Read a run folder; a `ValueError` says why there is nothing to report on."""
     if not folder.is_dir():
         raise ValueError(f"{folder} is not a folder: make a run with gptree fscil DATA --out {folder}.")
     if not (folder / "rows.jsonl").is_file():
         raise ValueError(f"{folder} has no rows.jsonl: it is not the folder of a run; gptree fscil makes one.")
     complaints: list[str] = []
-    found: dict[tuple[str, int, int], Row] = {}
+    sound: dict[tuple[str, int, int], Row] = {}
     for place, line in _lines(folder / "rows.jsonl"):
         try:
             row = _checked_row(line)
@@ -77,29 +77,30 @@ def read_run(folder: Path) -> Run:
             complaints.append(f"{place} was left out: {_why(error)}.")
             continue
         key = (row["method"], row["seed"], row["session"])
-        if key in found:
+        if key in sound:
             complaints.append(f"{place} repeats {key[0]}, seed {key[1]}, session {key[2]}: the later row counts.")
-        found[key] = row
-    if not found:
+        sound[key] = row
+    if not sound:
         first = f" ({len(complaints)} damaged lines; the first: {complaints[0]})" if complaints else ""
         raise ValueError(f"{folder / 'rows.jsonl'} has no usable row{first}: run gptree fscil again.")
-    data = sorted({row["data"] for row in found.values()})
+    data = sorted({row["data"] for row in sound.values()})
     if len(data) > 1:
         raise ValueError(f"A report is about one data set; the rows are about {', '.join(data)}.")
-    methods = {name: Method(name, i) for i, name in enumerate(dict.fromkeys(name for name, *_ in found))}
-    rows = {m: [row for key, row in found.items() if key[0] == m.name] for m in methods.values()}
-    details: dict[Method, list[Detail]] = {method: [] for method in methods.values()}
+    rows: dict[str, list[Row]] = {}
+    for (method, *_), row in sound.items():
+        rows.setdefault(method, []).append(row)
+    details: dict[str, list[Detail]] = {method: [] for method in rows}
     for place, line in _lines(folder / "details.jsonl"):
         try:
             stored = _object(line)
-            details[methods[stored["method"]]].append(_checked_detail(stored))
+            details[stored["method"]].append(_checked_detail(stored))
         except (ValueError, TypeError, KeyError) as error:
             complaints.append(f"{place} was left out: {_why(error)}.")
     return Run(data[0], rows, details, complaints)
 
 
 def _lines(path: Path) -> list[tuple[str, str]]:
-    """The lines of a file that hold anything, each with its place; none where there is no file."""
+    """The lines of a file that are not empty, each with its place; none where there is no file."""
     if not path.is_file():
         return []
     lines = path.read_bytes().decode("utf-8", errors="replace").split("\n")
@@ -113,10 +114,10 @@ def _why(error: Exception) -> str:
 
 
 def _object(line: str) -> dict[str, Any]:
-    found = json.loads(line)
-    if not isinstance(found, dict):
+    value = json.loads(line)
+    if not isinstance(value, dict):
         raise ValueError("it is not an object")
-    return found
+    return value
 
 
 def _checked_row(line: str) -> Row:
@@ -142,9 +143,9 @@ def _checked_detail(stored: Mapping[str, Any]) -> Detail:
     tree = None if stored["tree"] is None else ClassTree.from_json(stored["tree"])
     if len(session_of) != len(labels) or (tree is not None and tree.n_classes != len(labels)):
         raise ValueError("'labels', 'session_of' and 'tree' differ in the number of classes")
-    known = set(labels)
+    classes = set(labels)
     confusion = [(true, predicted, int(count)) for true, predicted, count in stored["confusion"]]
-    if not all(true in known and predicted in known for true, predicted, _ in confusion):
+    if not all(true in classes and predicted in classes for true, predicted, _ in confusion):
         raise ValueError("'confusion' has a label that is not among 'labels'")
     return Detail(
         seed=int(stored["seed"]),

@@ -17,7 +17,6 @@ from gptree.metrics import accuracy, auroc, columns, ece, most_confused, nll, re
 from gptree.protocols.provenance import commit, machine, versions
 from gptree.protocols.streams import SessionStream
 
-BINS = 15  # of equal width, for ECE and the reliability diagram
 _PAIRS = 40  # confused pairs that the details keep
 
 
@@ -78,7 +77,7 @@ def session_scores(p: np.ndarray, y: np.ndarray, session_of: np.ndarray) -> dict
         "session_accuracy": [float(right[session_of == j].mean()) for j in range(last + 1)],
         "harmonic_mean": None if novel is None else harmonic_mean(base, novel),
         "nll": nll(p, y),
-        "ece": ece(p, y, BINS),
+        "ece": ece(p, y),
     }
 
 
@@ -185,7 +184,7 @@ def _details(model: IncrementalModel, stream: SessionStream, predicted: _Predict
     """Reliability, confusion, classes in the order of the model's columns, and its tree."""
     labels = np.asarray(model.classes_)
     arrived = {label: k for k, session in enumerate(stream.sessions) for label in session.labels.tolist()}
-    curve = reliability_curve(predicted.p, predicted.y, BINS)
+    curve = reliability_curve(predicted.p, predicted.y)
     bins = zip(curve.confidence.tolist(), curve.accuracy.tolist(), curve.count.tolist(), strict=True)
     tree = getattr(model, "tree_", None)
     return {

@@ -1,4 +1,4 @@
-"""Left-out scores: how the heads choose their settings without looking at a test set.
+"""Left-out scores, on which the rivals choose their settings: never on a test set.
 
 Folds leave one shot out: fold k drops the k-th example of every class, so that the classes stay balanced and
 every class keeps at least one example. The only example of a class is never left out, and so never scored.
@@ -15,7 +15,7 @@ from scipy.special import log_softmax
 
 from gptree import experts
 
-LOG_TEMPERATURES = (-5.0, 8.0)  # far beyond what any head here needs on features of unit scale
+LOG_TEMPERATURES = (-5.0, 8.0)  # far beyond what any rival needs on features of unit scale
 
 Scorer = Callable[[np.ndarray], np.ndarray]
 
@@ -39,18 +39,22 @@ def left_out_scores(
 def mean_nll(log_p: np.ndarray, y: np.ndarray) -> float:
     """Mean negative log-likelihood, labels smoothed by 1/(2n) so that faultless scores stay finite."""
     smoothing = 0.5 / len(y)
-    own = log_p[np.arange(len(y)), y]
-    return -float(np.mean((1 - smoothing) * own + smoothing * log_p.mean(axis=1)))
+    of_true_class = log_p[np.arange(len(y)), y]
+    return -float(np.mean((1 - smoothing) * of_true_class + smoothing * log_p.mean(axis=1)))
 
 
 def fit_temperature(scores: np.ndarray, y: np.ndarray) -> tuple[float, float]:
-    """The τ at which log-softmax(τ · scores) has the least mean NLL, and that NLL."""
+    """The τ at which log-softmax(τ · scores) has the least mean NLL, and that NLL.
+
+    `gptree.experts` has another objective, a prior on log τ instead of smoothed labels. The published numbers of the
+    rivals are of this one.
+    """
 
     def loss(log_tau: float) -> float:
         return mean_nll(log_softmax(np.exp(log_tau) * scores, axis=1), y)
 
-    found = minimize_scalar(loss, bounds=LOG_TEMPERATURES, method="bounded", options={"xatol": 1e-3})
-    return float(np.exp(found.x)), float(found.fun)
+    best = minimize_scalar(loss, bounds=LOG_TEMPERATURES, method="bounded", options={"xatol": 1e-3})
+    return float(np.exp(best.x)), float(best.fun)
 
 
 def scale_of(x: np.ndarray) -> float:

@@ -1,4 +1,4 @@
-"""Each head's own mathematics against an obvious slow version."""
+"""Each rival's own mathematics against an obvious slow version."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from scipy.special import log_softmax, softmax
 from sklearn.covariance import ledoit_wolf
 from sklearn.linear_model import LogisticRegression, Ridge
 
-from gptree.rivals import LogisticRival, NearestClassMean, NearestNeighbours, RanPAC, RidgeRival, ShrinkageLDA
-from gptree.rivals.lda import left_out_discriminant, within_covariance
+from gptree.rivals import LogisticClassifier, NearestClassMean, NearestNeighbours, RanPAC, ShrinkageLDA, SoftmaxRidge
+from gptree.rivals.frozen.lda import left_out_discriminant, within_covariance
+from gptree.rivals.frozen.logistic import _walk_down
+from gptree.rivals.frozen.neighbours import left_out_neighbours
+from gptree.rivals.frozen.ranpac import RidgePath
+from gptree.rivals.frozen.ridge import left_out_ridge
 from gptree.rivals.left_out import class_means, mean_nll, scale_of, shot_folds
-from gptree.rivals.logistic import _walk_down
-from gptree.rivals.neighbours import left_out_neighbours
-from gptree.rivals.ranpac import RidgePath
-from gptree.rivals.ridge import left_out_ridge
 
 
 def blobs(shots: list[int], d: int, seed: int = 0, noise: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
@@ -43,9 +43,9 @@ class TestNearestClassMean:
 
     def test_euclidean_scores_do_not_depend_on_the_scale(self):
         x, y = blobs(SHOTS, d=6)
-        p = NearestClassMean("euclidean").fit(x, y).predict_proba(x)
-        np.testing.assert_allclose(NearestClassMean("euclidean").fit(100 * x, y).predict_proba(100 * x), p)
-        model = NearestClassMean("euclidean", temperature=2.0).fit(x, y)
+        p = NearestClassMean(metric="euclidean").fit(x, y).predict_proba(x)
+        np.testing.assert_allclose(NearestClassMean(metric="euclidean").fit(100 * x, y).predict_proba(100 * x), p)
+        model = NearestClassMean(metric="euclidean", temperature=2.0).fit(x, y)
         squared = [np.sum((x[0] - x[y == c].mean(axis=0)) ** 2) for c in range(5)]
         expected = softmax(-np.array(squared) / scale_of(x) ** 2)
         np.testing.assert_allclose(model.predict_proba(x[:1])[0], expected)
@@ -64,28 +64,28 @@ class TestNearestClassMean:
 
     def test_bad_metric(self):
         with pytest.raises(ValueError, match="metric"):
-            NearestClassMean("manhattan").fit(*blobs(SHOTS, d=2))  # pyright: ignore[reportArgumentType]
+            NearestClassMean(metric="manhattan").fit(*blobs(SHOTS, d=2))  # pyright: ignore[reportArgumentType]
 
 
 class TestLogisticHead:
     @pytest.mark.parametrize("d", [3, 40])
     def test_weights_are_scikit_learns_on_all_dimensions(self, d):
         x, y = blobs(SHOTS, d)
-        head = LogisticRival(C=2.0).fit(x, y)
+        rival = LogisticClassifier(C=2.0).fit(x, y)
         scale = scale_of(x)
         plain = LogisticRegression(C=2.0, tol=1e-10, max_iter=10_000).fit(x / scale, y)
-        np.testing.assert_allclose(head.coef_, plain.coef_ / scale, atol=1e-4)
-        np.testing.assert_allclose(head.predict_proba(x), plain.predict_proba(x / scale), atol=1e-4)
+        np.testing.assert_allclose(rival.coef_, plain.coef_ / scale, atol=1e-4)
+        np.testing.assert_allclose(rival.predict_proba(x), plain.predict_proba(x / scale), atol=1e-4)
 
     def test_two_classes(self):
         x, y = blobs([6, 4], d=3)
         plain = LogisticRegression(C=2.0, tol=1e-10).fit(x / scale_of(x), y)
-        p = LogisticRival(C=2.0).fit(x, y).predict_proba(x)
+        p = LogisticClassifier(C=2.0).fit(x, y).predict_proba(x)
         np.testing.assert_allclose(p, plain.predict_proba(x / scale_of(x)), atol=1e-4)
 
     def test_the_chosen_penalty_is_the_valley(self):
         x, y = blobs([6, 5, 1, 4], d=4, noise=0.7)
-        head = LogisticRival().fit(x, y)
+        rival = LogisticClassifier().fit(x, y)
         folds, z = shot_folds(y, 5), x / scale_of(x)
 
         def loss(C: float) -> float:
@@ -95,7 +95,7 @@ class TestLogisticHead:
                 log_p[folds == fold] = model.predict_log_proba(z[folds == fold])
             return mean_nll(log_p[folds >= 0], y[folds >= 0])
 
-        assert min(head.grid, key=loss) == head.C_
+        assert min(rival.grid, key=loss) == rival.C_
 
     @given(st.integers(0, 12), st.integers(1, 12))
     def test_the_walk_finds_the_valley(self, place, length):
@@ -107,10 +107,10 @@ class TestNearestNeighbours:
     def test_votes(self):
         x, y = blobs(SHOTS, d=6)
         new = np.random.default_rng(1).standard_normal((5, 6))
-        head = NearestNeighbours().fit(x, y)
-        head.k_, head.sharpness_, head.floor_ = 3, 2.0, 0.1
-        head.index_.set_params(n_neighbors=3)
-        for point, p in zip(new, head.predict_proba(new), strict=True):
+        rival = NearestNeighbours().fit(x, y)
+        rival.k_, rival.sharpness_, rival.floor_ = 3, 2.0, 0.1
+        rival.index_.set_params(n_neighbors=3)
+        for point, p in zip(new, rival.predict_proba(new), strict=True):
             near = sorted(range(len(x)), key=lambda i: -cosine(point, x[i]))[:3]
             votes = np.zeros(5)
             for i in near:
@@ -148,23 +148,23 @@ class TestRidgeHead:
     @pytest.mark.parametrize("d", [3, 40])
     def test_weights(self, d):
         x, y = blobs(SHOTS, d)
-        head = RidgeRival().fit(x, y)
-        plain = Ridge(alpha=head.alpha_ * scale_of(x) ** 2).fit(x, np.eye(5)[y])
-        np.testing.assert_allclose(head.coef_, plain.coef_, atol=1e-9)
-        np.testing.assert_allclose(head.predict_proba(x), softmax(head.temperature_ * plain.predict(x), axis=1))
+        rival = SoftmaxRidge().fit(x, y)
+        plain = Ridge(alpha=rival.alpha_ * scale_of(x) ** 2).fit(x, np.eye(5)[y])
+        np.testing.assert_allclose(rival.coef_, plain.coef_, atol=1e-9)
+        np.testing.assert_allclose(rival.predict_proba(x), softmax(rival.temperature_ * plain.predict(x), axis=1))
 
 
 class TestShrinkageLDA:
     def test_probabilities_are_those_of_tempered_gaussians(self):
         x, y = blobs(SHOTS, d=4)
-        head = ShrinkageLDA().fit(x, y)
+        rival = ShrinkageLDA().fit(x, y)
         means = class_means(x, y)
         covariance, shrinkage = ledoit_wolf(x - means[y], assume_centered=True)
-        assert head.shrinkage_ == pytest.approx(shrinkage)
+        assert rival.shrinkage_ == pytest.approx(shrinkage)
         for i in range(len(y)):
             scores = [-0.5 * (x[i] - m) @ np.linalg.inv(covariance) @ (x[i] - m) for m in means]
             np.testing.assert_allclose(
-                head.predict_proba(x[i : i + 1])[0], softmax(head.temperature_ * np.array(scores))
+                rival.predict_proba(x[i : i + 1])[0], softmax(rival.temperature_ * np.array(scores))
             )
 
     @pytest.mark.parametrize("d", [3, 40])
@@ -199,15 +199,15 @@ class TestRanPAC:
 
     def test_scores_are_ridge_on_random_features(self):
         x, y = blobs([6, 5, 7], d=4)
-        head = RanPAC(features=30, random_state=5).fit(x, y)
+        rival = RanPAC(features=30, random_state=5).fit(x, y)
         h = np.maximum(x @ np.random.default_rng(5).standard_normal((4, 30)), 0)
-        weights = np.linalg.solve(h.T @ h + head.penalty_ * np.eye(30), h.T @ np.eye(3)[y])
-        np.testing.assert_allclose(head.predict_proba(x), softmax(head.temperature_ * h @ weights, axis=1), rtol=1e-6)
+        weights = np.linalg.solve(h.T @ h + rival.penalty_ * np.eye(30), h.T @ np.eye(3)[y])
+        np.testing.assert_allclose(rival.predict_proba(x), softmax(rival.temperature_ * h @ weights, axis=1), rtol=1e-6)
 
     def test_the_penalty_has_the_least_error_on_a_fifth_of_each_class(self):
         x, y = blobs([10, 10, 10], d=4)
-        head = RanPAC(features=30).fit(x, y)
-        h, out = np.maximum(x @ head.projection_, 0), shot_folds(y, 5) == 0
+        rival = RanPAC(features=30).fit(x, y)
+        h, out = np.maximum(x @ rival.projection_, 0), shot_folds(y, 5) == 0
         assert out.sum() == 6
 
         def error(penalty: float) -> float:
@@ -215,7 +215,7 @@ class TestRanPAC:
             weights = np.linalg.solve(a.T @ a + penalty * np.eye(30), a.T @ np.eye(3)[y[~out]])
             return float(np.mean((h[out] @ weights - np.eye(3)[y[out]]) ** 2))
 
-        assert error(head.penalty_) <= min(error(10.0**power) for power in range(-5, 9)) + 1e-9
+        assert error(rival.penalty_) <= min(error(10.0**power) for power in range(-5, 9)) + 1e-9
 
     def test_equal_points_do_not_break_the_factor(self):
         h = np.ones((20, 30), dtype=np.float32)

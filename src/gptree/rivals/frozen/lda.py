@@ -20,8 +20,20 @@ class ShrinkageLDA(RivalClassifier):
     no class varies (one example each), Σ is I times the mean squared distance of the points from their mean
     over `ONE_SHOT_PRECISION`, and τ = 1.
 
-    Fitted: `means_` (C, d), `shrinkage_`, `temperature_`, `coef_` (C, d), `intercept_` (C,).
+    Attributes
+    ----------
+    means_ : ndarray (C, d)
+    shrinkage_, temperature_ : float
+    coef_, intercept_ : ndarray (C, d) and (C,)
+
+    Examples
+    --------
+    >>> from gptree.rivals import ShrinkageLDA
+    >>> ShrinkageLDA().fit([[0.0], [0.2], [1.0], [1.2]], [0, 0, 1, 1]).predict([[0.9]])
+    array([1])
     """
+
+    name = "lda"
 
     def _fit(self, x: np.ndarray, y: np.ndarray) -> None:
         x = x.astype(np.float64)  # a covariance shrunk by little is near singular
@@ -84,8 +96,8 @@ def left_out_discriminant(x: np.ndarray, y: np.ndarray, covariance: np.ndarray, 
         out = folds == fold
         means, solved_means = class_means(x[~out], y[~out]), class_means(solved_x[~out], y[~out])
         # δ = x_i − μ_c for all c at once: δᵀΣ⁻¹δ and δᵀΣ⁻¹r
-        own = np.sum(x[out] * solved_x[out], axis=1)[:, None]
-        quadratic = own - 2 * solved_x[out] @ means.T + np.sum(means * solved_means, axis=1)
+        of_x = np.sum(x[out] * solved_x[out], axis=1)[:, None]
+        quadratic = of_x - 2 * solved_x[out] @ means.T + np.sum(means * solved_means, axis=1)
         cross = np.sum(x[out] * solved_r[out], axis=1)[:, None] - solved_r[out] @ means.T
         scores[out] = -0.5 * (quadratic + gain[out, None] * cross**2)
     return scores

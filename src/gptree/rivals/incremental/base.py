@@ -1,36 +1,45 @@
-"""What every head shares that learns further classes after it was fitted."""
+"""`IncrementalRival`, the base of rivals that learn further classes after they were fitted."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator
 from dataclasses import is_dataclass
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
-from gptree.rivals.base import RivalClassifier, one_shot_allowed, validated
+from gptree.rivals.base import Registry, RivalClassifier, one_shot_allowed, validated
+
+INCREMENTAL: Registry = {}
+"""Rivals that learn further classes, by name: each value called without arguments makes one."""
 
 
 class IncrementalRival(RivalClassifier):
-    """`fit` is the base session; `add_classes` teaches classes that were never seen, as often as needed.
+    """A rival whose `fit` is the base session, and whose `add_classes` learns new classes, as often as needed.
 
     `classes_`, and so the columns of `predict_proba`, stand in order of arrival: the base sorted, then each
-    session sorted. Settings left open are chosen in the base session, on left-out base points, unless a head
-    says otherwise.
+    session sorted. Settings left open are chosen in the base session, on left-out base points, unless a rival
+    says otherwise. A subclass has `_fit`, `_add` and `_logits`. Its parameters `exemplars`, `shots` and `random_state`,
+    where it has them, are set by `gptree.protocols.SessionMethod`.
     """
+
+    registry: ClassVar[Registry] = INCREMENTAL
 
     @abstractmethod
     def _add(self, x: np.ndarray, y: np.ndarray) -> None:
         """Learn k new classes from features x (n, d) and codes y (n,), each of 0 … k−1 present.
 
-        `classes_` still holds the classes known before, and the new ones go behind them.
+        `classes_` still holds the classes before this session, and the new ones go behind them.
         """
 
     def add_classes(self, X: Any, y: Any) -> Self:
-        """Learn new classes. A label that is known already is an error, and the head stays as it was."""
+        """Learn new classes from features X (n, d) and labels y (n,).
+
+        A label that has been learned already is an error, and the rival stays as it was.
+        """
         check_is_fitted(self)
         x, y = validated(self, X, y, reset=False)
         with one_shot_allowed():
@@ -45,16 +54,16 @@ class IncrementalRival(RivalClassifier):
         if _is_text(labels) != _is_text(self.classes_):
             kinds = ("text", "numbers") if _is_text(labels) else ("numbers", "text")
             raise ValueError(f"The new labels are {kinds[0]} and the known ones {kinds[1]}; use one of the two.")
-        known = np.intersect1d(labels, self.classes_)
-        if len(known):
+        old = np.intersect1d(labels, self.classes_)
+        if len(old):
             raise ValueError(
-                f"add_classes takes labels never seen before, but {len(known)} are known, the first {known[0]!r}; "
+                f"add_classes takes labels never seen before, but {len(old)} are known, the first {old[0]!r}; "
                 "leave their rows out."
             )
 
     @property
     def memory_bytes_(self) -> int:
-        """Bytes of all arrays the head holds, for its predictions and for later sessions."""
+        """Bytes of all arrays that the rival holds, for its predictions and for later sessions."""
         check_is_fitted(self)
         return sum(array.nbytes for array in _arrays(self))
 

@@ -11,12 +11,26 @@ from __future__ import annotations
 import numpy as np
 
 from gptree.estimators import GPTreeClassifier
-from gptree.rivals.gibbs_head import GibbsRival
+from gptree.rivals.gibbs.base import GibbsRival
 from gptree.tree import Chain
 
 
 class StickBreakingGP(GibbsRival):
-    """SBM-GP by Gibbs sampling; `GibbsRival` has the parameters. Fitted: `model_`, the chain, a `GPTreeClassifier`."""
+    """SBM-GP by Gibbs sampling; see this module's account of the model, and `GibbsRival` for the parameters.
+
+    Attributes
+    ----------
+    model_ : GPTreeClassifier
+        The chain.
+
+    Examples
+    --------
+    >>> from gptree.rivals import StickBreakingGP
+    >>> StickBreakingGP("rbf", chains=4).fit([[1.0, 0.0], [0.0, 1.0]], [0, 1]).predict([[0.9, 0.1]])
+    array([0])
+    """
+
+    name = "sbm-gp"
 
     def _fit(self, x: np.ndarray, y: np.ndarray) -> None:
         chain = GPTreeClassifier.paper(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 from scipy.special import log_softmax
@@ -18,22 +19,39 @@ FEW_POINTS = 3000
 TOLERANCE = 1e-6  # of the gradient; scikit-learn's 1e-4 stops too early here when the penalty is weak
 
 
-class LogisticRival(RivalClassifier):
-    """Logistic regression on features divided by their root mean square distance from the mean.
+@dataclass(kw_only=True, eq=False, repr=False)
+class LogisticClassifier(RivalClassifier):
+    """Multinomial logistic regression on features divided by their root mean square distance from the mean.
 
-    C: inverse penalty, as in scikit-learn, on those features; None chooses it from `grid` by left-out NLL
-        over folds of shots: five, or three above `FEW_POINTS` points, where a fold matters less and costs
-        more. The NLL is taken to have one valley along the grid: the search starts in the middle and walks
-        down. Where every class has one example, C is `ONE_SHOT_C`.
-    balanced: every class weighs the same, however many examples it has.
+    Parameters
+    ----------
+    C : float or None
+        Inverse penalty, as in scikit-learn, on those features. None chooses it from `grid` by left-out NLL over folds
+        of shots: five, or three above `FEW_POINTS` points, where a fold matters less and costs more. The NLL is taken
+        to have one valley along the grid: the search starts in the middle and walks down. Where every class has one
+        example, C is `ONE_SHOT_C`.
+    grid : tuple of float
+        The values of C to choose from, in order.
+    balanced : bool
+        Every class weighs the same, however many examples it has.
 
-    Fitted: `C_`, and for the unscaled features `coef_` (C, d) and `intercept_` (C,).
+    Attributes
+    ----------
+    C_ : float
+    coef_, intercept_ : ndarray (C, d) and (C,)
+        Of the unscaled features.
+
+    Examples
+    --------
+    >>> from gptree.rivals import LogisticClassifier
+    >>> LogisticClassifier(C=1.0).fit([[0.0], [1.0]], [0, 1]).predict([[0.8]])
+    array([1])
     """
 
-    def __init__(self, C: float | None = None, grid: tuple[float, ...] = GRID, balanced: bool = False):
-        self.C = C
-        self.grid = grid
-        self.balanced = balanced
+    name = "logistic"
+    C: float | None = None
+    grid: tuple[float, ...] = GRID
+    balanced: bool = False
 
     def _fit(self, x: np.ndarray, y: np.ndarray) -> None:
         # The intercept is free and penalised weights lie in the span of the centred rows: centring, and turning to

@@ -40,7 +40,7 @@ from torch.nn.functional import logsigmoid
 from gptree.inference import Gibbs
 from gptree.maths import FunctionSpace, cholesky, covariance_root, sample_pg
 from gptree.maths.linalg import conjugate_gradients, triangular_inverse
-from gptree.rivals.gibbs_head import SampledHead, prior_draw, run_chains
+from gptree.rivals.gibbs.base import SampledRival, prior_draw, run_chains
 
 #: Conjugate gradients end at this relative residual, or after so many rounds, where elimination takes over.
 TOLERANCE, ROUNDS = 1e-9, 10
@@ -199,11 +199,19 @@ def _projection(R: Tensor, own: Tensor, K: Tensor) -> Tensor:
     return torch.linalg.solve_triangular(R[own][:, own].mT, K[:, own], upper=True, left=False)
 
 
-class OneVsEachGP(SampledHead):
+class OneVsEachGP(SampledRival):
     """OVE by Gibbs sampling; see this module's account of the model, and `GibbsRival` for the parameters.
 
     Memory is of the order of C·N² numbers, for the factors of one draw at a time; the chains keep S·C·N.
+
+    Examples
+    --------
+    >>> from gptree.rivals import OneVsEachGP
+    >>> OneVsEachGP("rbf", chains=4).fit([[1.0, 0.0], [0.0, 1.0]], [0, 1]).predict([[0.9, 0.1]])
+    array([0])
     """
+
+    name = "ove"
 
     def _numbers(self, points: int, classes: int) -> float:
         return (classes + 10) * points**2 + 12 * self.chains * (self.keep + 1) * classes * points
@@ -219,13 +227,13 @@ class OneVsEachGP(SampledHead):
         for score, m, omega in zip(scores, mean, self.omega_, strict=True):
             factors = Elimination.of(self.model_, omega) if self.predict_at == "quadrature" else None
             for start in range(0, len(prior), step):
-                some = slice(start, start + step)
-                gaps = m.T[some, :, None] - m.T[some, None, :]
+                part = slice(start, start + step)
+                gaps = m.T[part, :, None] - m.T[part, None, :]
                 if factors is None:
                     terms = logsigmoid(gaps)
                 else:
-                    terms = expected_log_sigmoid(gaps, factors.difference_variances(cross[:, some], prior[some]))
-                score[some] = terms.sum(-1) - terms.diagonal(dim1=-2, dim2=-1)
+                    terms = expected_log_sigmoid(gaps, factors.difference_variances(cross[:, part], prior[part]))
+                score[part] = terms.sum(-1) - terms.diagonal(dim1=-2, dim2=-1)
         return scores
 
 

@@ -41,7 +41,7 @@ from gptree.inference import Gibbs
 from gptree.inference.posterior import draw_chunks
 from gptree.maths import FunctionSpace, pg_mean, pg_variance, sample_pg
 from gptree.maths.conditional import ITERATIVE_ORDER
-from gptree.rivals.gibbs_head import SampledHead, run_chains
+from gptree.rivals.gibbs.base import SampledRival, run_chains
 
 #: A sum of more than so many independent PG(1, c) is drawn as a normal variable. Its skewness is below 0.02.
 MANY = 10_000
@@ -128,11 +128,19 @@ def _sample_pg(f: Tensor, b: Tensor, random: torch.Generator) -> Tensor:
     return omega
 
 
-class LogisticSoftmaxGP(SampledHead):
+class LogisticSoftmaxGP(SampledRival):
     """LSM by Gibbs sampling; see this module's account of the model, and `GibbsRival` for the parameters.
 
     Memory is of the order of N² + S·C·N numbers, of which the chains keep S·C·N.
+
+    Examples
+    --------
+    >>> from gptree.rivals import LogisticSoftmaxGP
+    >>> LogisticSoftmaxGP("rbf", chains=4).fit([[1.0, 0.0], [0.0, 1.0]], [0, 1]).predict([[0.9, 0.1]])
+    array([0])
     """
+
+    name = "lsm"
 
     def _numbers(self, points: int, classes: int) -> float:
         return 6 * points**2 + 12 * self.chains * (self.keep + 1) * classes * points

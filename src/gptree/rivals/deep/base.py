@@ -1,4 +1,4 @@
-"""What the variational rivals on a network share: J GPs with whitened posteriors, all of it trained by gradients.
+"""`VariationalHead`, the base of variational rivals on a network: J GPs with whitened posteriors, trained by gradients.
 
 A GP's values at its M inducing points are u = L v with K_mm = L Lᵀ, so that v ~ N(0, I) under the prior. A row sees v
 through a(x): f(x) = a(x)ᵀ v + whatever v does not determine. The loss is minus the bound, a row:
@@ -63,9 +63,13 @@ class WhitenedPosterior(nn.Module):
 
 
 class VariationalHead(DeepHead):
-    """A head with such posteriors; how rows see them, and the likelihood, are its own.
+    """A head with such posteriors; a subclass says how rows see them, and has the likelihood.
 
-    rows : n, all that are trained on.
+    Parameters
+    ----------
+    q : WhitenedPosterior
+    rows : int
+        n, all that are trained on.
     """
 
     def __init__(self, q: WhitenedPosterior, rows: int) -> None:
@@ -119,7 +123,7 @@ class VariationalHead(DeepHead):
 
     @torch.no_grad()
     def scores(self, embeddings: Tensor) -> Tensor:
-        return torch.cat([self._class_log_probabilities(*some) for some in self._all_latents(embeddings)])
+        return torch.cat([self._class_log_probabilities(*latents) for latents in self._all_latents(embeddings)])
 
     def _all_latents(self, embeddings: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
         for x in _on_sphere(embeddings).split(ROWS_AT_ONCE):

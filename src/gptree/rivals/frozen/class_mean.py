@@ -1,32 +1,51 @@
-"""Nearest class mean: the simplest head, and a strong one with few shots."""
+"""Nearest class mean: the simplest rival, and a strong one with few shots."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 from sklearn.metrics.pairwise import cosine_similarity, euclidean_distances
 
-from gptree.rivals.incremental import IncrementalRival
+from gptree.rivals.base import RivalClassifier
 from gptree.rivals.left_out import Scorer, class_means, fit_temperature, left_out_scores, scale_of, shot_folds
 
 ONE_SHOT_TEMPERATURE = 14.0  # the best for one-shot draws of three sets of embeddings: 12 to 18
 
 
-class NearestClassMean(IncrementalRival):
+@dataclass(kw_only=True, eq=False, repr=False)
+class NearestClassMean(RivalClassifier):
     """Softmax over the similarity of a point to the class means, at a fitted temperature.
 
-    metric: "cosine", the angle to the mean, or "euclidean", minus half the squared distance in units of the
-        mean squared distance of the training points from their centre.
-    temperature: the factor τ of the scores; None fits it by the left-out NLL (`temperature_`). Where every
-        class has one example there is nothing to leave out, and τ is `ONE_SHOT_TEMPERATURE`.
+    p(c | x) ∝ exp(τ s(x, μ_c)), s the similarity and μ_c the mean of class c.
 
-    Later classes add their means; the temperature and the unit of distance stay those of the base.
+    Parameters
+    ----------
+    metric : "cosine" or "euclidean"
+        The angle to the mean, or minus half the squared distance in units of the mean squared distance of the training
+        points from their centre.
+    temperature : float or None
+        The factor τ of the scores. None fits it by the left-out NLL. Where every class has one example there is
+        nothing to leave out, and τ is `ONE_SHOT_TEMPERATURE`.
+
+    Attributes
+    ----------
+    temperature_ : float
+    means_ : ndarray (C, d)
+    scale_ : float
+        The unit of distance.
+
+    Examples
+    --------
+    >>> from gptree.rivals import NearestClassMean
+    >>> NearestClassMean().fit([[1.0, 0.0], [0.0, 1.0]], ["a", "b"]).predict([[0.9, 0.2]])
+    array(['a'], dtype='<U1')
     """
 
-    def __init__(self, metric: Literal["cosine", "euclidean"] = "cosine", temperature: float | None = None):
-        self.metric = metric
-        self.temperature = temperature
+    name = "class-mean"
+    metric: Literal["cosine", "euclidean"] = "cosine"
+    temperature: float | None = None
 
     def _fit(self, x: np.ndarray, y: np.ndarray) -> None:
         if self.metric not in ("cosine", "euclidean"):
@@ -42,9 +61,6 @@ class NearestClassMean(IncrementalRival):
             self.temperature_, _ = fit_temperature(scores[scored], y[scored])
         else:
             self.temperature_ = ONE_SHOT_TEMPERATURE
-
-    def _add(self, x: np.ndarray, y: np.ndarray) -> None:
-        self.means_ = np.concatenate([self.means_, class_means(x, y)])
 
     def _scorer(self, x: np.ndarray, y: np.ndarray) -> Scorer:
         means = class_means(x, y)

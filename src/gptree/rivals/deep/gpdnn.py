@@ -22,7 +22,7 @@ from torch.nn.functional import normalize, one_hot
 from gptree.deep.heads.base import Problem
 from gptree.inference import class_inducing
 from gptree.maths.kernels import as_kernel, gram, gram_diagonal
-from gptree.rivals.variational_head import VariationalHead, WhitenedPosterior, gram_root
+from gptree.rivals.deep.base import VariationalHead, WhitenedPosterior, gram_root
 from gptree.settings import Settings, require
 from gptree.tree import label_hashes
 
@@ -34,12 +34,23 @@ QUADRATURE_POINTS = 20
 class GPDNN(Settings):
     """Settings of the head; the kernel is that of the training.
 
-    inducing : points a class, at rows of it to begin with. The GPs of all classes share all points, and they move.
-    epsilon : probability of a labelling error.
-    covariance : of each class's q: "full", or "diagonal" in whitened coordinates, where "full" is too large: it takes
-        13 MB for 10 classes of 40 points but 13 GB for 100 of them, and as much each for gradients and momentum.
-    start : q begins as the posterior of GP "regression" on the class indicators, or as the "prior", where the gradient
-        is small, and with many classes so small that nothing is learned.
+    Parameters
+    ----------
+    inducing : int
+        Points a class, at rows of it to begin with. The GPs of all classes share all points, and they move.
+    epsilon : float
+        Probability of a labelling error.
+    covariance : "full" or "diagonal"
+        Of each class's q; diagonal in whitened coordinates, where the full one is too large: it takes 13 MB for 10
+        classes of 40 points but 13 GB for 100 of them, and as much each for gradients and momentum.
+    start : "regression" or "prior"
+        q begins as the posterior of GP regression on the class indicators, or as the prior, where the gradient is
+        small, and with many classes so small that nothing is learned.
+
+    Examples
+    --------
+    >>> from gptree.deep import Arrays, mlp, train
+    >>> trained = train(mlp(64), Arrays(X), y, labels, head=GPDNN(inducing=10))  # doctest: +SKIP
     """
 
     inducing: int = 40
@@ -51,8 +62,8 @@ class GPDNN(Settings):
     def __post_init__(self) -> None:
         require(self.inducing >= 1, f"a class needs at least one inducing point, got inducing={self.inducing}.")
         require(0 < self.epsilon < 1, f"epsilon is a probability between 0 and 1, got {self.epsilon}.")
-        for name, known in (("covariance", ("full", "diagonal")), ("start", ("regression", "prior"))):
-            require(getattr(self, name) in known, f"{name} must be one of {known}, got {getattr(self, name)!r}.")
+        for name, choices in (("covariance", ("full", "diagonal")), ("start", ("regression", "prior"))):
+            require(getattr(self, name) in choices, f"{name} must be one of {choices}, got {getattr(self, name)!r}.")
 
     def new_head(self, embeddings: Tensor, problem: Problem) -> RobustMaxHead:
         x, y = normalize(embeddings, dim=-1), torch.as_tensor(problem.y, device=embeddings.device)

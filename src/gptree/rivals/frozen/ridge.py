@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from gptree.rivals.base import RivalClassifier
@@ -10,17 +12,31 @@ from gptree.rivals.left_out import fit_temperature, scale_of, shot_folds
 ONE_SHOT = (10.0, 170.0)  # alpha, temperature
 
 
-class RidgeRival(RivalClassifier):
+@dataclass(kw_only=True, eq=False, repr=False)
+class SoftmaxRidge(RivalClassifier):
     """Softmax of τ times the ridge scores of the classes; the intercept is not penalised.
 
-    Alpha is in units of the mean squared distance of the points from their mean. Alpha, from `alphas`, and τ
-    have the least left-out NLL. Where every class has one example they are `ONE_SHOT`.
+    Penalty α and temperature τ have the least left-out NLL. Where every class has one example they are `ONE_SHOT`.
 
-    Fitted: `alpha_`, `temperature_`, `coef_` (C, d), `intercept_` (C,).
+    Parameters
+    ----------
+    alphas : tuple of float
+        The penalties to choose from, in units of the mean squared distance of the points from their mean.
+
+    Attributes
+    ----------
+    alpha_, temperature_ : float
+    coef_, intercept_ : ndarray (C, d) and (C,)
+
+    Examples
+    --------
+    >>> from gptree.rivals import SoftmaxRidge
+    >>> SoftmaxRidge().fit([[0.0], [1.0]], [0, 1]).predict([[0.8]])
+    array([1])
     """
 
-    def __init__(self, alphas: tuple[float, ...] = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)):
-        self.alphas = alphas
+    name = "ridge"
+    alphas: tuple[float, ...] = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
 
     def _fit(self, x: np.ndarray, y: np.ndarray) -> None:
         targets = np.eye(y.max() + 1, dtype=x.dtype)[y]

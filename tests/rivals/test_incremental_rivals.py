@@ -1,4 +1,4 @@
-"""Each incremental head's own mathematics against an obvious slow version."""
+"""Each incremental rival's own mathematics against an obvious slow version."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from scipy.special import log_softmax, softmax
 from sklearn.linear_model import LogisticRegression, Ridge
 
-from gptree.rivals import LogisticMemory, NearestClassMean, SessionRanPAC, StreamingLDA, TeenLDA
+from gptree.rivals import LogisticMemory, SessionClassMean, SessionRanPAC, StreamingLDA, TeenLDA
+from gptree.rivals.incremental.rehearsal import rehearsals
 from gptree.rivals.left_out import fit_temperature, mean_nll, scale_of, shot_folds
-from gptree.rivals.rehearsal import rehearsals
 
 D = 5
 SHOTS = [9, 8, 10, 7, 6, 8]  # of the base classes 0 … 5
@@ -39,11 +39,11 @@ def everything() -> tuple[np.ndarray, np.ndarray]:
     return np.concatenate([x for x, _ in parts]), np.concatenate([y for _, y in parts])
 
 
-def taught(head):
-    head.fit(*base())
+def taught(rival):
+    rival.fit(*base())
     for session in sessions():
-        head.add_classes(*session)
-    return head
+        rival.add_classes(*session)
+    return rival
 
 
 NEW = np.random.default_rng(9).standard_normal((7, D))
@@ -68,21 +68,21 @@ def shrunken(covariance: np.ndarray, shrinkage: float) -> np.ndarray:
     return (1 - shrinkage) * covariance + shrinkage * np.trace(covariance) / D * np.eye(D)
 
 
-class TestNearestClassMean:
+class TestSessionClassMean:
     @pytest.mark.parametrize("metric", ["cosine", "euclidean"])
     def test_only_the_temperature_and_the_unit_are_the_bases(self, metric):
-        head = taught(NearestClassMean(metric))
+        rival = taught(SessionClassMean(metric=metric))
         x, y = everything()
-        at_once = NearestClassMean(metric, temperature=head.temperature_).fit(x, y)
+        at_once = SessionClassMean(metric=metric, temperature=rival.temperature_).fit(x, y)
         at_once.scale_ = scale_of(base()[0])
-        np.testing.assert_allclose(head.predict_proba(NEW), at_once.predict_proba(NEW))
-        assert head.temperature_ == NearestClassMean(metric).fit(*base()).temperature_
+        np.testing.assert_allclose(rival.predict_proba(NEW), at_once.predict_proba(NEW))
+        assert rival.temperature_ == SessionClassMean(metric=metric).fit(*base()).temperature_
 
 
 class TestStreamingLDA:
     def test_covariance_is_the_pooled_one_of_all_examples(self):
-        head = taught(StreamingLDA())
-        np.testing.assert_allclose(head.statistics_.covariance, pooled(*everything()), atol=1e-12)
+        rival = taught(StreamingLDA())
+        np.testing.assert_allclose(rival.statistics_.covariance, pooled(*everything()), atol=1e-12)
 
     def test_covariance_equals_the_one_by_one_update_in_any_order(self):
         x, y = everything()
@@ -92,16 +92,16 @@ class TestStreamingLDA:
             scatter += counts[c] / (counts[c] + 1) * np.outer(z - means[c], z - means[c])
             means[c] += (z - means[c]) / (counts[c] + 1)
             counts[c] += 1
-        head = taught(StreamingLDA())
-        np.testing.assert_allclose(head.statistics_.covariance, scatter / len(x), atol=1e-12)
-        np.testing.assert_allclose(head.statistics_.means, means, atol=1e-12)
+        rival = taught(StreamingLDA())
+        np.testing.assert_allclose(rival.statistics_.covariance, scatter / len(x), atol=1e-12)
+        np.testing.assert_allclose(rival.statistics_.means, means, atol=1e-12)
 
     def test_probabilities_are_those_of_tempered_gaussians(self):
-        head = taught(StreamingLDA())
+        rival = taught(StreamingLDA())
         x, y = everything()
         means = [x[y == c].mean(axis=0) for c in range(9)]
-        expected = gaussian_probabilities(means, shrunken(pooled(x, y), head.setting_), head.temperature_)
-        np.testing.assert_allclose(head.predict_proba(NEW), expected)
+        expected = gaussian_probabilities(means, shrunken(pooled(x, y), rival.setting_), rival.temperature_)
+        np.testing.assert_allclose(rival.predict_proba(NEW), expected)
 
     def test_the_papers_shrinkage(self):
         assert StreamingLDA(shrinkages=(1e-4,)).fit(*base()).setting_ == 1e-4
@@ -123,13 +123,13 @@ class TestTeenLDA:
 
     @pytest.mark.parametrize(("alpha", "sharpness"), [(0.5, 16.0), (0.8, 3.0)])
     def test_probabilities(self, alpha, sharpness):
-        head = taught(TeenLDA(alpha, sharpness))
-        covariance = shrunken(pooled(*base()), head.setting_)
-        expected = gaussian_probabilities(self.means_by_loops(alpha, sharpness), covariance, head.temperature_)
-        np.testing.assert_allclose(head.predict_proba(NEW), expected)
+        rival = taught(TeenLDA(alpha=alpha, sharpness=sharpness))
+        covariance = shrunken(pooled(*base()), rival.setting_)
+        expected = gaussian_probabilities(self.means_by_loops(alpha, sharpness), covariance, rival.temperature_)
+        np.testing.assert_allclose(rival.predict_proba(NEW), expected)
 
     def test_on_random_features_it_is_the_same_after_the_map(self):
-        head = taught(TeenLDA(random_features=40, shrinkages=(0.2,), random_state=3))
+        rival = taught(TeenLDA(random_features=40, shrinkages=(0.2,), random_state=3))
         projection = np.random.default_rng(3).standard_normal((D, 40))
 
         def lift(x: np.ndarray) -> np.ndarray:
@@ -139,7 +139,7 @@ class TestTeenLDA:
         plain = TeenLDA(shrinkages=(0.2,)).fit(lift(base()[0]), base()[1])
         for x, y in sessions():
             plain.add_classes(lift(x), y)
-        np.testing.assert_allclose(head.predict_proba(NEW), plain.predict_proba(lift(NEW)))
+        np.testing.assert_allclose(rival.predict_proba(NEW), plain.predict_proba(lift(NEW)))
 
     def test_bad_alpha(self):
         with pytest.raises(ValueError, match="alpha"):
@@ -153,13 +153,13 @@ class TestSessionRanPAC:
     @pytest.mark.parametrize("balanced", [False, True])
     def test_sessions_equal_all_at_once(self, balanced):
         """Weighted least squares on all examples of all sessions."""
-        head = taught(SessionRanPAC(balanced, features=30, random_state=2))
+        rival = taught(SessionRanPAC(balanced=balanced, features=30, random_state=2))
         x, y = everything()
         weights = np.array([1 / np.sum(y == c) if balanced else 1.0 for c in y])
-        slow = Ridge(alpha=head.setting_, fit_intercept=False, solver="cholesky")
+        slow = Ridge(alpha=rival.setting_, fit_intercept=False, solver="cholesky")
         slow.fit(self.lift(x), np.eye(9)[y], sample_weight=weights)
-        expected = softmax(head.temperature_ * slow.predict(self.lift(NEW)), axis=1)
-        np.testing.assert_allclose(head.predict_proba(NEW), expected, rtol=1e-6)
+        expected = softmax(rival.temperature_ * slow.predict(self.lift(NEW)), axis=1)
+        np.testing.assert_allclose(rival.predict_proba(NEW), expected, rtol=1e-6)
 
     def test_plain_equals_fitting_everything(self):
         settings = {"features": 30, "penalties": (3.0,), "random_state": 2}
@@ -174,40 +174,40 @@ class TestSessionRanPAC:
         assert np.allclose(once.coef_, twice.coef_) == balanced
 
     def test_temperature_is_fitted_on_a_fifth_of_each_base_class(self):
-        head = taught(SessionRanPAC(features=30, random_state=2))
+        rival = taught(SessionRanPAC(features=30, random_state=2))
         x, y = base()
         out = shot_folds(y, 5) == 0
-        slow = Ridge(alpha=head.setting_, fit_intercept=False, solver="cholesky")
+        slow = Ridge(alpha=rival.setting_, fit_intercept=False, solver="cholesky")
         scores = slow.fit(self.lift(x[~out]), np.eye(6)[y[~out]]).predict(self.lift(x[out]))
 
         def loss(tau: float) -> float:
             return mean_nll(log_softmax(tau * scores, axis=1), y[out])
 
-        assert loss(head.temperature_) < min(loss(1.05 * head.temperature_), loss(head.temperature_ / 1.05))
+        assert loss(rival.temperature_) < min(loss(1.05 * rival.temperature_), loss(rival.temperature_ / 1.05))
 
 
 class TestLogisticMemory:
     def test_it_is_logistic_regression_on_exemplars_and_shots(self):
-        head = taught(LogisticMemory(exemplars=3))
+        rival = taught(LogisticMemory(exemplars=3))
         x, y = base()
-        kept, codes = head.memory_, head.codes_
+        kept, codes = rival.memory_, rival.codes_
         assert [np.sum(codes == c) for c in range(9)] == [3] * 6 + [3, 1, 4]
         for c in range(6):
             assert all(any(np.array_equal(row, z) for z in x[y == c]) for row in kept[codes == c])
         later = np.concatenate([x for x, _ in sessions()])
         np.testing.assert_array_equal(kept[18:], later)
-        slow = LogisticRegression(C=head.C_, class_weight="balanced", tol=1e-10, max_iter=10_000)
+        slow = LogisticRegression(C=rival.C_, class_weight="balanced", tol=1e-10, max_iter=10_000)
         slow.fit(kept / scale_of(kept), codes)
-        np.testing.assert_allclose(head.predict_proba(NEW), slow.predict_proba(NEW / scale_of(kept)), atol=1e-4)
+        np.testing.assert_allclose(rival.predict_proba(NEW), slow.predict_proba(NEW / scale_of(kept)), atol=1e-4)
 
     def test_exemplars_stand_for_the_clusters_of_a_class(self):
         rng = np.random.default_rng(0)
         centres = 10 * rng.standard_normal((2, 4, D))
         x = np.concatenate([np.repeat(centres[c], 6, axis=0) for c in range(2)])
         x = x + 0.1 * rng.standard_normal(x.shape)
-        head = LogisticMemory(exemplars=4).fit(x, np.repeat([0, 1], 24))
+        rival = LogisticMemory(exemplars=4).fit(x, np.repeat([0, 1], 24))
         for c in range(2):
-            near = np.linalg.norm(head.memory_[head.codes_ == c][:, None] - centres[c], axis=2).argmin(axis=1)
+            near = np.linalg.norm(rival.memory_[rival.codes_ == c][:, None] - centres[c], axis=2).argmin(axis=1)
             assert sorted(near) == [0, 1, 2, 3]
 
     def test_no_exemplars(self):
@@ -234,7 +234,7 @@ class TestRehearsal:
                     assert not np.isin(base, of_class).any()
 
     @pytest.mark.parametrize(
-        ("head", "name", "grid"),
+        ("rival", "name", "grid"),
         [
             (StreamingLDA(), "shrinkages", (0.02, 0.3, 0.9)),
             (TeenLDA(), "shrinkages", (0.02, 0.3, 0.9)),
@@ -243,20 +243,20 @@ class TestRehearsal:
         ],
         ids=lambda value: type(value).__name__,
     )
-    def test_the_setting_does_best_in_sessions_within_the_base(self, head, name, grid):
-        """By whole heads that are fitted to a part of the base and then taught the rest of it."""
+    def test_the_setting_does_best_in_sessions_within_the_base(self, rival, name, grid):
+        """By whole rivals that are fitted to a part of the base and then taught the rest of it."""
         x, y = base()
 
         def loss(setting: float) -> float:
             total = 0.0
             for codes, _, first, few, queries in rehearsals(y, 2, 0):
-                head.set_params(**{name: (setting,)}).fit(x[first], codes[first]).add_classes(x[few], codes[few])
-                scores = head._checked_logits(x[queries]) / head.temperature_
+                rival.set_params(**{name: (setting,)}).fit(x[first], codes[first]).add_classes(x[few], codes[few])
+                scores = rival._checked_logits(x[queries]) / rival.temperature_
                 total += fit_temperature(scores, codes[queries])[1]
             return total
 
         best = min(grid, key=loss)
-        assert head.set_params(**{name: grid}, shots=2).fit(x, y).setting_ == best
+        assert rival.set_params(**{name: grid}, shots=2).fit(x, y).setting_ == best
 
     def test_ties_go_to_the_most_cautious(self):
         """Two examples a class: without one of them the covariance is unknown, and every shrinkage the same."""

@@ -1,4 +1,4 @@
-"""Choosing a setting for classes that are still to come: sessions are rehearsed within the base.
+"""`RehearsedRival`: a setting chosen for classes that are still to come, on sessions rehearsed within the base.
 
 Points left out of the base are classified best by settings that trust the data much, since every base class
 has many examples. Classes of a few shots need more caution, and the base can show how much: some of its classes
@@ -13,7 +13,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from gptree.rivals.incremental import IncrementalRival
+from gptree.rivals.incremental.base import IncrementalRival
 from gptree.rivals.left_out import fit_temperature, shot_folds
 from gptree.settings import require
 
@@ -22,10 +22,10 @@ QUERY_FOLDS = 5  # one fifth of each class is asked about
 
 
 class Statistics(Protocol):
-    """What a head keeps of the classes seen so far: enough to add classes, and to solve for its weights."""
+    """Sums over the classes seen so far: enough to add classes, and to solve for the weights."""
 
     def add(self, h: np.ndarray, y: np.ndarray) -> Statistics:
-        """With k new classes behind the known ones, from features h (n, D) and codes y (n,) in 0 … k−1."""
+        """With k new classes behind those before, from features h (n, D) and codes y (n,) in 0 … k−1."""
         ...
 
     def weights(self, setting: float) -> tuple[np.ndarray, np.ndarray]:
@@ -36,11 +36,16 @@ class Statistics(Protocol):
 Begin = Callable[[np.ndarray, np.ndarray], Statistics]
 
 
-class RehearsedHead(IncrementalRival):
+class RehearsedRival(IncrementalRival):
     """Scores that are linear in mapped features, with one setting, chosen by `rehearse`, and a temperature.
 
     The temperature has the least NLL on left-out base points at that setting.
-    Fitted: `setting_`, `temperature_`, `statistics_`, `coef_` (D, C), `intercept_` (C,).
+
+    Attributes
+    ----------
+    setting_, temperature_ : float
+    statistics_ : Statistics
+    coef_, intercept_ : ndarray (D, C) and (C,)
     """
 
     shots: int

@@ -1,10 +1,11 @@
-"""What the rivals share that sample Gaussian processes: their settings, inputs of unit length, and the chains."""
+"""`GibbsRival`, the base of rivals that sample Gaussian processes: settings, inputs of unit length, and the chains."""
 
 from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from typing import Any, Literal, Protocol, TypeVar
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, ClassVar, Literal, Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -17,62 +18,64 @@ from gptree.inference import Gibbs
 from gptree.inference.grams import finite
 from gptree.maths import FunctionSpace, as_kernel, gram, gram_diagonal, linear_features, make_kernel
 from gptree.maths.sphere import unit_length
-from gptree.rivals.base import RivalClassifier
+from gptree.rivals.base import Registry, RivalClassifier
 from gptree.settings import require
 
 GIBIBYTE = 2**30
+
+GIBBS_RIVALS: Registry = {}
+"""Gaussian processes by Gibbs sampling with other likelihoods than a tree's, by name, at the settings of the paper."""
 
 
 class OverBudget(MemoryError):
     """A model that would need more memory than it may take; nothing has been allocated."""
 
 
+@dataclass(eq=False, repr=False)
 class GibbsRival(RivalClassifier):
     """Zero-mean Gaussian processes on inputs of unit length, sampled by block Gibbs with auxiliary variables.
 
-    kernel: "linear", "rbf" or "matern52", with `output_scale` and `length_scale` (which the linear one lacks), or a
-        GPyTorch kernel, which brings its own.
-    chains, sweeps, keep: as in `gptree.Gibbs(chains, steps, keep)`: every chain starts from the prior; after `sweeps`
-        sweeps the auxiliary variables of its last `keep` predict, and their probabilities are averaged.
-    predict_at: "quadrature" integrates over the latent posterior given the auxiliary variables, "mean" puts its mean in
-        its place. It may be changed after `fit`.
-    memory_budget: bytes; what needs more fails before it starts.
-    random_state: int, RandomState or None.
+    Parameters
+    ----------
+    kernel : "linear", "rbf", "matern52" or a GPyTorch kernel
+        By name it has `output_scale` and `length_scale` (which the linear one lacks); a kernel brings its own.
+    output_scale, length_scale : float
+    chains, steps, keep : int
+        As in `gptree.Gibbs`: every chain starts from the prior; after `steps` sweeps the auxiliary variables of its
+        last `keep` predict, and their probabilities are averaged.
+    predict_at : "quadrature" or "mean"
+        Integrate over the latent posterior given the auxiliary variables, or put its mean in its place. It may be
+        changed after `fit`.
+    memory_budget : int
+        Bytes; what needs more fails with `OverBudget` before it starts.
+    random_state : int, RandomState or None
     """
 
-    def __init__(
-        self,
-        kernel: str | Kernel = "linear",
-        output_scale: float = 4.0,
-        length_scale: float = 1.0,
-        chains: int = 10,
-        sweeps: int = 1,
-        keep: int = 1,
-        predict_at: Literal["mean", "quadrature"] = "quadrature",
-        memory_budget: int = 2 * GIBIBYTE,
-        random_state: Any = 0,
-    ):
-        self.kernel = kernel
-        self.output_scale = output_scale
-        self.length_scale = length_scale
-        self.chains = chains
-        self.sweeps = sweeps
-        self.keep = keep
-        self.predict_at = predict_at
-        self.memory_budget = memory_budget
-        self.random_state = random_state
+    registry: ClassVar[Registry] = GIBBS_RIVALS
+
+    kernel: str | Kernel = "linear"
+    output_scale: float = 4.0
+    _: KW_ONLY
+    length_scale: float = 1.0
+    chains: int = 10
+    steps: int = 1
+    keep: int = 1
+    predict_at: Literal["mean", "quadrature"] = "quadrature"
+    memory_budget: int = 2 * GIBIBYTE
+    random_state: Any = 0
 
     def predict_log_proba(self, X: Any) -> np.ndarray:
+        """Class log-probabilities (n, C), columns in the order of `classes_`."""
         return log_softmax(self._checked_logits(X), axis=1)
 
     def _gibbs(self) -> Gibbs:
         """The settings of the chains; what can be wrong with them, or with `predict_at`, shows before any work."""
         self._predict_at()
-        return Gibbs(self.chains, self.sweeps, self.keep)
+        return Gibbs(self.chains, self.steps, self.keep)
 
     def _predict_at(self) -> str:
-        known = self.predict_at in ("mean", "quadrature")
-        require(known, f'predict_at must be "mean" or "quadrature", not {self.predict_at!r}.')
+        valid = self.predict_at in ("mean", "quadrature")
+        require(valid, f'predict_at must be "mean" or "quadrature", not {self.predict_at!r}.')
         return self.predict_at
 
     def _make_kernel(self) -> Kernel:
@@ -84,12 +87,18 @@ class GibbsRival(RivalClassifier):
         return int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
 
 
-class SampledHead(GibbsRival):
-    """A head whose likelihood is no tree: one process a class, all with the same kernel.
+class SampledRival(GibbsRival):
+    """A rival whose likelihood is no tree's: one process a class, all with the same kernel.
 
-    Fitted: `kernel_`, `features_` (N, d) of unit length, `model_`, the likelihood and the prior at the training points,
-    and of S draws (chains × keep) `omega_` and the weights α, `weights_`, both (S, C, N): the latent mean of class c at
-    x⋆ is k(x⋆, X) α_c.
+    Attributes
+    ----------
+    kernel_ : gpytorch.kernels.Kernel
+    features_ : Tensor (N, d)
+        Of unit length.
+    model_ : Likelihood
+        The likelihood, and the prior at the training points.
+    omega_, weights_ : Tensor (S, C, N)
+        ω and the weights α of S draws (chains × keep): the latent mean of class c at x⋆ is k(x⋆, X) α_c.
     """
 
     kernel_: Kernel

@@ -21,7 +21,7 @@ from torch.nn.functional import linear, normalize
 from gptree.deep.heads.base import Problem
 from gptree.deep.loop.rows import key
 from gptree.maths.kernels import as_kernel, node_kernels
-from gptree.rivals.variational_head import VariationalHead, WhitenedPosterior, gram_root
+from gptree.rivals.deep.base import VariationalHead, WhitenedPosterior, gram_root
 from gptree.settings import Settings, require
 
 #: Features start with variance 1 and are squashed into (−REACH, REACH), which the grid covers.
@@ -38,10 +38,20 @@ _DRAWS = 101
 class SVDKL(Settings):
     """Settings of the head; the kernel of the training, for one feature, begins the same for all of them.
 
-    grid_size : inducing points of a GP, on a grid.
-    features : GPs, each on a feature of its own; the features are a linear map of the unit embeddings, learned with the
-        rest. No more than there are numbers in an embedding.
-    samples : draws of f behind each loss.
+    Parameters
+    ----------
+    grid_size : int
+        Inducing points of a GP, on a grid; at least 5.
+    features : int
+        Number of GPs, one a feature. The features are a linear map of the unit embeddings, learned with the rest; no
+        more than there are numbers in an embedding.
+    samples : int
+        Draws of f behind each loss.
+
+    Examples
+    --------
+    >>> from gptree.deep import Arrays, mlp, train
+    >>> trained = train(mlp(64), Arrays(X), y, labels, head=SVDKL(features=16))  # doctest: +SKIP
     """
 
     grid_size: int = 64
@@ -80,8 +90,17 @@ class SVDKL(Settings):
 class SoftmaxMixtureHead(VariationalHead):
     """The head; embeddings are scaled to unit length.
 
-    weight, bias : (J, d) and (J,), unit embeddings to features.
-    mixing : A (C, J).
+    Parameters
+    ----------
+    weight, bias : Tensor (J, d) and (J,)
+        Unit embeddings to features.
+    mixing : Tensor (C, J)
+        A.
+    rows : int
+        n, all that are trained on.
+    kernel : gpytorch.kernels.Kernel
+    settings : SVDKL
+    seed : int
     """
 
     grid: Tensor

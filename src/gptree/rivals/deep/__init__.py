@@ -1,0 +1,8 @@
+"""Settings of heads that `gptree.deep.train` trains together with a network: one method a file.
+
+They are no classifiers: give one as `head=` to `gptree.deep.train`.
+"""
+
+from gptree.settings import import_modules
+
+import_modules(__name__, __path__)
