@@ -205,6 +205,7 @@ class _ExemplarScorer:
 def exemplar_density(
     points: Tensor, labels: Tensor, weights: Tensor, n_classes: int, sharpness: float = 1.0, temperature: float = 1.0
 ) -> FittedKernelDensity:
+    """The density of weighted points (m, d) with class numbers labels (m,): nothing is chosen."""
     weights = weights.to(points)
     masses = _masses(weights, labels, n_classes)
     return FittedKernelDensity(points, labels, weights, masses, sharpness, temperature)
