@@ -78,7 +78,8 @@ def markers(page: Path) -> list[str]:
 def anchors(page: Path) -> set[str]:
     """The names under which GitHub finds the headings of a document."""
     headings = re.findall(r"^#+ (.+)$", _FENCE.sub("", page.read_text(encoding="utf-8")), re.MULTILINE)
-    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+    words = [re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).lower() for heading in headings]  # a link is its text
+    return {re.sub(r"[^\w\- ]", "", each).replace(" ", "-") for each in words}
 
 
 def differences(shown: str, printed: str, tolerance: float) -> list[str]:

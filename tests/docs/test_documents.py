@@ -86,7 +86,7 @@ def test_tables_stand_between_markers(page: Path) -> None:
     """As the script that fills them needs it: in pairs, each on a line of its own, each name once."""
     lines = markers(page)
     opening, closing = lines[::2], lines[1::2]
-    assert all(re.fullmatch(r"<!-- table:\w+ -->", line) for line in opening), opening
+    assert all(re.fullmatch(r"<!-- table:[\w-]+ -->", line) for line in opening), opening
     assert closing == ["<!-- /table -->"] * len(opening)
     assert len(set(opening)) == len(opening)
 
