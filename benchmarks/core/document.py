@@ -88,11 +88,11 @@ class Filler:
             return Summary.over([mean] if mean == mean else []).text(column.digits)
         one, other = (chosen(self.rows, **{**group, **fields}) for group in groups)
         difference = gap(one, other, column)
-        text, found = difference.text(column.digits, "+"), verdict(difference, column.better)
+        text, judgement = difference.text(column.digits, "+"), verdict(difference, column.better)
         if kind == "gap":
-            return f"{text} ({found})"
-        if CLAIMS[kind] != found:
-            raise StaleFinding(f"{{{placeholder}}}: the rows say {found} ({text}). Write the sentence again.")
+            return f"{text} ({judgement})"
+        if CLAIMS[kind] != judgement:
+            raise StaleFinding(f"{{{placeholder}}}: the rows say {judgement} ({text}). Write the sentence again.")
         return text
 
 

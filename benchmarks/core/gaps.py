@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 
 from benchmarks.core.tables import Better, Column, Summary, Table
 from benchmarks.core.trials import Row
 
 AHEAD, BEHIND, NO_DIFFERENCE = "ahead", "behind", "no difference seen"
 ONE_SEED, NOT_FINITE, NO_SEED = "one seed, no verdict", "not finite, no verdict", "no seed in common"
+#: The first column of a table of gaps.
+GAP = "gap"
 RULE = (
     "Gaps are means over the seeds that both have, ± one standard error. Ahead and behind: by more than two standard "
     f"errors; otherwise: {NO_DIFFERENCE}. One seed gives no verdict."
@@ -31,14 +33,12 @@ def verdict(gap: Summary, better: Better = max) -> str:
     return AHEAD if lead > 2 * gap.error else BEHIND if lead < -2 * gap.error else NO_DIFFERENCE
 
 
-def gap_table(
-    title: str, pairs: Mapping[str, tuple[list[Row], list[Row]]], columns: Sequence[Column], note: str = RULE
-) -> Table:
+def gap_table(title: str, pairs: Mapping[str, tuple[list[Row], list[Row]]], columns: Collection[Column]) -> Table:
     """A line for each pair of groups of rows: the gap in each column, and its verdict."""
     lines = []
     for name, (one, other) in pairs.items():
         gaps = [gap(one, other, column) for column in columns]
         verdicts = [verdict(each, column.better) for each, column in zip(gaps, columns, strict=True)]
         texts = [each.text(column.digits, "+") for each, column in zip(gaps, columns, strict=True)]
-        lines.append([name, *(f"{text}, {said}" for text, said in zip(texts, verdicts, strict=True))])
-    return Table(title, ["gap", *(column.title for column in columns)], lines, note)
+        lines.append([name, *map(", ".join, zip(texts, verdicts, strict=True))])
+    return Table(title, [GAP, *(column.title for column in columns)], lines)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from benchmarks import data
 from benchmarks.core.experiment import Experiment
-from benchmarks.core.gaps import RULE
+from benchmarks.core.gaps import GAP, RULE
 from benchmarks.core.rendering import to_markdown
 from benchmarks.core.tables import Table
 from benchmarks.core.trials import Row
@@ -138,7 +138,9 @@ def _page(experiment: Experiment, rows: list[Row]) -> str:
     if rows:
         parts += [experiment.filled(document.answer, rows), *_at_a_glance(experiment, rows)]
         parts += ["## Findings", experiment.filled(document.findings, rows)] if document.findings else []
-        parts += ["## Tables", *(to_markdown(table).rstrip() for table in experiment.tables(rows))]
+        tables = experiment.tables(rows)
+        parts += ["## Tables", *([RULE] if any(table.columns[0] == GAP for table in tables) else [])]
+        parts += [to_markdown(table).rstrip() for table in tables]
         if experiment.details:
             parts.append(f"Every method on every task: [all of it]({experiment.name}-all.md).")
     if experiment.quoted:
@@ -194,8 +196,8 @@ def _machine(row: Row) -> str:
 
 
 def _software(row: Row) -> str:
-    known = [f"{name} {row.versions[name]}" for name in ("python", "torch", "gpytorch") if name in row.versions]
-    return ", ".join(known) or "unknown versions"
+    versions = [f"{name} {row.versions[name]}" for name in ("python", "torch", "gpytorch") if name in row.versions]
+    return ", ".join(versions) or "unknown versions"
 
 
 def _commit(row: Row) -> str:

@@ -1,22 +1,20 @@
-"""The loop that runs trials without a row, one by one or several at a time."""
+"""The loop that runs trials without a row, one by one or several at a time; a line for each that ends."""
 
 from __future__ import annotations
 
+import sys
 import traceback
 import warnings
 from collections import defaultdict
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import dataclass
 from multiprocessing import get_context
 from typing import Any
 
 from joblib import Parallel, delayed
-from rich.console import Console
-from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from benchmarks.core.machine import machine, measured, versions
 from benchmarks.core.store import Rows
@@ -30,6 +28,9 @@ class Failure:
     trial: Trial
     error: str  # in one line
     traceback: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.trial.name}: failed: {self.error}"
 
 
 class FailedTrials(RuntimeError):
@@ -67,34 +68,29 @@ def run_trials(
     wanted = {trial.key: trial for trial in trials}
     left = [trial for trial in wanted.values() if not rows.done(trial, defaults)]
     failures = []
-    with _progress(len(wanted), len(wanted) - len(left)) as bar:
 
-        def still_without_row(trial: Trial) -> bool:
-            rows.read_on()
-            if done := rows.done(trial, defaults):
-                bar.skip(trial)
-            return not done
+    def still_without_row(trial: Trial) -> bool:
+        rows.read_on()
+        return not rows.done(trial, defaults)
 
-        if n_jobs == 1:
-            outcomes = _one_by_one(filter(still_without_row, left), function, fresh_process, bar.begin)
-        else:
-            outcomes = _parallel(left, still_without_row, function, n_jobs, bar.begin)
-        with closing(outcomes):
-            for outcome in outcomes:
-                if isinstance(outcome, Failure):
-                    failures.append(outcome)
-                else:
-                    rows.append(outcome)
-                bar.end(outcome)
+    if n_jobs == 1:
+        outcomes = _one_by_one(filter(still_without_row, left), function, fresh_process)
+    else:
+        outcomes = _parallel(left, still_without_row, function, n_jobs)
+    with closing(outcomes):
+        for outcome in outcomes:
+            if isinstance(outcome, Failure):
+                failures.append(outcome)
+            else:
+                rows.append(outcome)
+            done = len(failures) + sum(rows.done(trial, defaults) for trial in wanted.values())
+            print(f"{done}/{len(wanted)} {outcome}", file=sys.stderr, flush=True)
     if failures:
         raise FailedTrials(failures)
 
 
-def _one_by_one(
-    trials: Iterable[Trial], function: Metrics, fresh_process: bool, begin: Callable[[Trial], None]
-) -> Generator[Row | Failure]:
+def _one_by_one(trials: Iterable[Trial], function: Metrics, fresh_process: bool) -> Generator[Row | Failure]:
     for trial in trials:
-        begin(trial)
         yield _in_fresh_process(function, trial) if fresh_process else _attempt(function, trial)
 
 
@@ -103,7 +99,6 @@ def _parallel(
     wanted: Callable[[Trial], bool],
     function: Metrics,
     n_jobs: int,
-    begin: Callable[[Trial], None],
 ) -> Generator[Row | Failure]:
     finished: set[str] = set()
     tasks = (delayed(_attempt)(function, trial) for trial in trials if wanted(trial))
@@ -123,7 +118,7 @@ def _parallel(
     except BrokenProcessPool:
         # A process was killed, by whichever trial took the memory. Apart, each of the rest has its own chance.
         rest = (trial for trial in trials if trial.key not in finished and wanted(trial))
-        yield from _one_by_one(rest, function, True, begin)
+        yield from _one_by_one(rest, function, True)
 
 
 def _attempt(function: Metrics, trial: Trial) -> Row | Failure:
@@ -154,39 +149,3 @@ def _in_fresh_process(function: Metrics, trial: Trial) -> Row | Failure:
             return pool.submit(_attempt, function, trial).result()
         except BrokenProcessPool:
             return Failure(trial, "the process was killed; it may have run out of memory")
-
-
-class _Bar:
-    """A progress bar; where nobody watches one, as in a log, a line for each trial that ends."""
-
-    def __init__(self, progress: Progress, total: int, done: int):
-        self._progress = progress
-        self._task = progress.add_task("", total=total, completed=done)
-
-    def begin(self, trial: Trial) -> None:
-        self._progress.update(self._task, description=escape(trial.name))
-
-    def skip(self, trial: Trial) -> None:
-        """Another run has measured it."""
-        self._progress.update(self._task, advance=1, description=escape(trial.name))
-
-    def end(self, outcome: Row | Failure) -> None:
-        name = escape(outcome.trial.name)
-        self._progress.update(self._task, advance=1, description=name)
-        failed = isinstance(outcome, Failure)
-        console = self._progress.console
-        if failed or not console.is_terminal:
-            task = self._progress.tasks[0]
-            how = f"failed: {escape(outcome.error)}" if failed else f"{outcome.seconds['wall']:.1f} s"
-            console.print(f"{task.completed:.0f}/{task.total:.0f} {name}: {how}", highlight=False, soft_wrap=True)
-
-
-@contextmanager
-def _progress(total: int, done: int) -> Iterator[_Bar]:
-    console = Console(stderr=True)
-    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
-    left = TextColumn("left"), TimeRemainingColumn()
-    day = 24 * 3600.0  # the speed is that of all trials: some take hours
-    options = {"console": console, "disable": not console.is_terminal, "speed_estimate_period": day}
-    with Progress(*columns, *left, **options) as progress:
-        yield _Bar(progress, total, done)

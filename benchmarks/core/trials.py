@@ -76,6 +76,9 @@ class Row:
     machine: Mapping[str, Any]
     defaults: int = DEFAULTS
 
+    def __str__(self) -> str:
+        return f"{self.trial.name}: {self.seconds['wall']:.1f} s"
+
     def to_line(self) -> str:
         rest = {
             "defaults": self.defaults,

@@ -36,7 +36,7 @@ def modules() -> dict[str, ModuleType]:
 @functools.cache
 def load(name: str, folder: str | Path) -> Dataset:
     """The data set called `name`, of features; read once a process."""
-    readers = {known: module.load for known, module in modules().items() if hasattr(module, "load")}
+    readers = {each: module.load for each, module in modules().items() if hasattr(module, "load")}
     if name not in readers:
         raise ValueError(f"There is no data set {name!r}; there are {', '.join(readers)}.")
     return readers[name](Path(folder))

@@ -15,10 +15,10 @@ GROUPS = ("The paper's experiments", "Frozen features", "Classes that arrive lat
 
 def _found() -> dict[str, Experiment]:
     experiments = []
-    for found in pkgutil.walk_packages(__path__, f"{__name__}."):
-        module = importlib.import_module(found.name)
+    for each in pkgutil.walk_packages(__path__, f"{__name__}."):
+        module = importlib.import_module(each.name)
         if hasattr(module, "GROUP"):
-            name = found.name.removeprefix(f"{__name__}.").replace(".", "-").replace("_", "-")
+            name = each.name.removeprefix(f"{__name__}.").replace(".", "-").replace("_", "-")
             experiments.append(Experiment.of_module(module, name))
     order = {group: place for place, group in enumerate(GROUPS)}
     experiments.sort(key=lambda experiment: order.get(experiment.group, len(order)))

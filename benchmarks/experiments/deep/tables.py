@@ -95,7 +95,7 @@ def tables(rows: list[Row]) -> list[Table]:
             for method, part in by_method.items()
         ]
         title = f"{NAMES[data]}, {epochs} epochs" + ("" if epochs == LONG else " (shorter than the paper's)")
-        made.append(Table(title, ["method", *(column.title for column in SHOWN), "seeds"], lines, NOTE))
+        made.append(Table(title, ["method", *(column.title for column in SHOWN), "seeds"], lines, "" if made else NOTE))
         pairs |= {
             f"{NAMES[data]}, {epochs} epochs: {one} less {other}": (by_method[one], by_method[other])
             for one, other in PAIRS

@@ -18,10 +18,11 @@ Findings
 - A forest whose prior mean is a pool of experts is far better than the paper's tree on the same features: at 60 classes
   of CUB {ahead accuracy | gptree forest | GP-Tree | data=cub200 | classes=60} points and {ahead NLL | gptree forest |
   GP-Tree | data=cub200 | classes=60} of NLL; logistic regression too ({ahead accuracy | logistic regression | GP-Tree |
-  data=cub200 | classes=60} points). - Quadrature instead of the latent mean ruins SBM-GP, from {mean accuracy | SBM-GP
-  | data=cub200 | classes=60} % to {mean accuracy by quadrature | SBM-GP | data=cub200 | classes=60} % on CUB with 60
-  classes, and changes GP-Tree's accuracy little, from {mean accuracy | GP-Tree | data=cub200 | classes=60} % to {mean
-  accuracy by quadrature | GP-Tree | data=cub200 | classes=60} %.
+  data=cub200 | classes=60} points).
+- Quadrature instead of the latent mean ruins SBM-GP, from {mean accuracy | SBM-GP | data=cub200 | classes=60} % to
+  {mean accuracy by quadrature | SBM-GP | data=cub200 | classes=60} % on CUB with 60 classes, and changes GP-Tree's
+  accuracy little, from {mean accuracy | GP-Tree | data=cub200 | classes=60} % to {mean accuracy by quadrature | GP-Tree
+  | data=cub200 | classes=60} %.
 - Validation chose the linear kernel {count | metrics.chosen.kernel=linear} times and the RBF kernel {count |
   metrics.chosen.kernel=rbf} times; the paper found the linear one better throughout.
 - OVE ran at all numbers of classes; the paper had to stop at 10.

@@ -64,20 +64,20 @@ def _counts(rows: list[Row]) -> list[int]:
 
 
 def _scores(name: str, rows: list[Row], lines: Lines, column: Column, quadrature: bool) -> Table:
-    shown = {method: (group, column) for method, group in lines.items()}
+    measured = {method: (group, column) for method, group in lines.items()}
     if quadrature:
         other = by_quadrature(column)
         with_it = {m: group for m, group in lines.items() if any(other.of(row) is not None for row in group)}
-        shown |= {f"{method}, quadrature": (group, other) for method, group in with_it.items()}
+        measured |= {f"{method}, quadrature": (group, other) for method, group in with_it.items()}
     columns = []
     for classes in _counts(rows):
-        summaries = [Summary.of(chosen(group, classes=classes), how) for group, how in shown.values()]
+        summaries = [Summary.of(chosen(group, classes=classes), how) for group, how in measured.values()]
         columns.append(bold_best(summaries, column.digits, column.better))
     seeds = len({row.trial.seed for row in rows})
     return Table(
         f"{name}: {column.title}, mean ± standard error over seeds ({seeds})",
         ["classes", *map(str, _counts(rows))],
-        [list(line) for line in zip(shown, *columns, strict=True)],
+        [list(line) for line in zip(measured, *columns, strict=True)],
         AT_THE_MEAN if column is ACCURACY else "",
     )
 
