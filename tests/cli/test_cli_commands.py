@@ -16,9 +16,10 @@ from typer.testing import CliRunner
 
 import gptree
 from gptree import CoordinateAscent, Gibbs, GPForestClassifier, GPTreeClassifier, load_model
-from gptree.cli import fitting
 from gptree.cli.main import app
+from gptree.inference import Inference
 from gptree.maths.kernels import KERNEL_NAMES
+from gptree.protocols.methods import STRATEGIES
 from gptree.tree import TreeBuilder
 
 Run = Callable[..., Any]
@@ -62,12 +63,10 @@ def complaint(result: Any) -> str:
 # -------------------------------------------------------------------------------------------------------------- fit
 
 
-def test_choices_are_those_of_the_library() -> None:
-    assert {kernel.value for kernel in fitting.Kernel} == set(KERNEL_NAMES)
-    for builder in fitting.Tree:
-        TreeBuilder.of(builder.value)
-    with pytest.raises(ValueError, match=", ".join(builder.value for builder in fitting.Tree)):
-        TreeBuilder.of("none")
+def test_choices_are_those_of_the_library(run: Run) -> None:
+    words = " ".join(run("fit", "--help").stdout.replace("│", " ").split())
+    for names in (KERNEL_NAMES, TreeBuilder.names(), Inference.names(), STRATEGIES):
+        assert f": {', '.join(names)}." in words
 
 
 @pytest.mark.parametrize("kind", ["npz", "npy", "csv", "parquet"])

@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from gptree.cli import protocols
 from gptree.cli.main import app
-from gptree.rivals import INCREMENTAL, NearestClassMean
+from gptree.protocols import SessionMethod
+from gptree.protocols.methods import STRATEGIES
+from gptree.rivals import INCREMENTAL, SessionClassMean
 
 Run = Callable[..., Any]
 
@@ -97,13 +98,13 @@ def test_finished_runs_are_not_run_again(run: Run, data: Path, tmp_path: Path, m
     folder = tmp_path / "r"
     fscil(run, data, folder, "--seeds", 1)
     fitted = []
-    fit = NearestClassMean.fit
+    fit = SessionClassMean.fit
 
-    def counted(self: NearestClassMean, X: Any, y: Any) -> NearestClassMean:
+    def counted(self: SessionClassMean, X: Any, y: Any) -> SessionClassMean:
         fitted.append(self)
         return fit(self, X, y)
 
-    monkeypatch.setattr(NearestClassMean, "fit", counted)
+    monkeypatch.setattr(SessionClassMean, "fit", counted)
     (folder / "curves.png").unlink()
     result = fscil(run, data, folder, "--seeds", 1)
     assert not fitted
@@ -162,7 +163,7 @@ def test_models_that_grow(run: Run, data: Path, tmp_path: Path, method: str) -> 
     assert sorted(details["tree"]["order"]) == list(range(8))
 
 
-@pytest.mark.parametrize("strategy", [strategy.value for strategy in protocols.Strategy])
+@pytest.mark.parametrize("strategy", STRATEGIES)
 def test_strategies_are_part_of_the_name(run: Run, data: Path, tmp_path: Path, strategy: str) -> None:
     run("fscil", data, *SPLIT, "--method", "paper", "--strategy", strategy, "--seeds", 1, "--out", tmp_path / "r")
     rows = read(tmp_path / "r", "rows.jsonl")
@@ -173,7 +174,7 @@ def test_strategies_are_part_of_the_name(run: Run, data: Path, tmp_path: Path, s
 
 def test_options_reach_the_model() -> None:
     def made(name: str, seed: int) -> Any:
-        return protocols._method(name, {"strategy": "graft", "exemplars": 3}, shots=4).make(seed)
+        return SessionMethod(name=name, strategy="graft", exemplars=3, shots=4).make(seed)
 
     forest, paper = made("forest", 11), made("paper", 12)
     assert (forest.random_state, paper.random_state, paper.prior_mean) == (11, 12, None)
@@ -183,9 +184,8 @@ def test_options_reach_the_model() -> None:
 
 
 def test_options_reach_the_rivals() -> None:
-    growth = {"strategy": "graft", "exemplars": 3}
     for name in INCREMENTAL:
-        method = protocols._method(name, growth, shots=4)
+        method = SessionMethod(name=name, strategy="graft", exemplars=3, shots=4)
         mapped: Any = method.make(13)  # the rival sees the features as the forest does
         parameters = mapped.rival.get_params()
         assert parameters.get("random_state", 13) == 13

@@ -13,7 +13,7 @@ import pytest
 from animals import animals, csv_text
 
 from gptree import Graft, Growth, RebuildTree, SessionTree, SharedRoot, load_model
-from gptree.cli.protocols import Strategy
+from gptree.protocols.methods import STRATEGIES
 
 Run = Callable[..., Any]
 
@@ -102,9 +102,9 @@ def test_fit_prepares_for_more_classes(run: Run, parts: dict[str, Path], fitted:
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    list(zip(Strategy, (SharedRoot(), SessionTree(), RebuildTree(), Graft()), strict=True)),
+    list(zip(STRATEGIES, (SharedRoot(), SessionTree(), RebuildTree(), Graft()), strict=True)),
 )
-def test_strategies_by_name(name: Strategy, value: Any) -> None:
+def test_strategies_by_name(name: str, value: Any) -> None:
     from gptree.cli.fitting import _growth
 
     assert _growth(True, None, name) == {"growth": Growth(strategy=value)}

@@ -1,4 +1,4 @@
-"""Reading DATA: .npz, a pair of .npy files, .csv or .parquet. Nothing that is read here can run code.
+"""Reading DATA: .npz, a pair of .npy files, .csv or .parquet. No file can run code.
 
 | file     | features                                        | labels                                 |
 |----------|-------------------------------------------------|----------------------------------------|
@@ -25,7 +25,17 @@ FEATURES, LABELS, LABEL_COLUMN = "X", "y", "label"
 
 @dataclass(frozen=True)
 class Data:
-    """Features X (n, d), labels y (n,) or None, and the names of the columns of X where the file has names."""
+    """What a file holds.
+
+    Attributes
+    ----------
+    path : Path
+    X : ndarray (n, d), or (n, …) for a network
+    y : ndarray (n,) or None
+        Labels.
+    columns : tuple of str or None
+        The names of the columns of X, where the file has names.
+    """
 
     path: Path
     X: np.ndarray
@@ -40,12 +50,21 @@ def read_data(
     *,
     need_labels: bool = True,
     known_columns: Sequence[str] | None = None,
+    pictures: bool = False,
 ) -> Data:
     """Read and check a file.
 
-    `features` and `labels` are what the options of these names say, None the default. Without `need_labels`, labels
-    that are not there are None, unless they were asked for by name. `known_columns` are the columns that a model was
-    fitted on: a table then gives these, in this order, whatever else it holds.
+    Parameters
+    ----------
+    path : Path
+    features, labels : str or None
+        The options of these names; None is the default.
+    need_labels : bool
+        Without it, labels that are not there are None, unless they were asked for by name.
+    known_columns : sequence of str or None
+        Columns that a model was fitted on: a table then gives these, in this order, whatever else it holds.
+    pictures : bool
+        Whether features may have more than two axes.
     """
     readers = {".npz": _read_npz, ".npy": _read_npy, ".csv": _read_csv, ".parquet": _read_parquet}
     suffix = path.suffix.lower()
@@ -54,7 +73,7 @@ def read_data(
     if not path.is_file():
         raise ValueError(f"{path}: there is no such file.")
     need_labels = need_labels or labels is not None
-    return _checked(readers[suffix](path, features, labels, need_labels, known_columns))
+    return _checked(readers[suffix](path, features, labels, need_labels, known_columns), pictures)
 
 
 # ------------------------------------------------------------------------------------------------------ numpy files
@@ -224,10 +243,10 @@ def _some(names: Sequence[str], most: int = 8) -> str:
 # ----------------------------------------------------------------------------------------------------------- checks
 
 
-def _checked(data: Data) -> Data:
-    """The data with labels as text or numbers, or a ValueError that says what is wrong with them."""
+def _checked(data: Data, pictures: bool) -> Data:
+    """The data with labels as text or numbers; a ValueError if something is wrong with them."""
     path, X = data.path, data.X
-    if X.ndim != 2:
+    if X.ndim < 2 or (X.ndim > 2 and not pictures):
         raise ValueError(f"{path}: features are a table of rows and columns, but their shape is {X.shape}.")
     if X.dtype.kind not in "biuf":
         raise ValueError(f"{path}: features must be numbers, not {X.dtype}.")
@@ -235,10 +254,10 @@ def _checked(data: Data) -> Data:
         raise ValueError(f"{path} holds no data: {X.shape[0]} rows and {X.shape[1]} columns of features.")
     bad = np.argwhere(~np.isfinite(X))
     if len(bad):
-        row, column = bad[0]
-        name = f"'{data.columns[column]}'" if data.columns else column
+        row, *column = bad[0].tolist()
+        name = f"'{data.columns[column[0]]}'" if data.columns else ", ".join(map(str, column))
         raise ValueError(
-            f"{path}: row {row}, column {name} is {X[row, column]} (counted from 0; {len(bad)} such values in all). "
+            f"{path}: row {row}, column {name} is {X[tuple(bad[0])]} (counted from 0; {len(bad)} such values in all). "
             "Fill in what is not finite, or remove its rows."
         )
     return data if data.y is None else Data(path, X, _checked_labels(path, data.y, len(X)), data.columns)

@@ -9,18 +9,31 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import typer
+from sklearn.datasets import load_digits
+from threadpoolctl import threadpool_limits
 
+from gptree import GPForestClassifier, Growth
 from gptree.cli import options
 from gptree.cli.console import clear_errors, print_json
 from gptree.cli.predicting import UNKNOWN
+from gptree.metrics import accuracy, most_confused, reliability_curve
+from gptree.protocols import (
+    IncrementalModel,
+    Session,
+    SessionStream,
+    hold_out,
+    plot_curves,
+    plot_reliability,
+    run_stream,
+    stream_from_arrays,
+)
+from gptree.rivals import SessionClassMean
+from gptree.tree import plot_tree
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from gptree import GPForestClassifier
-    from gptree.protocols import IncrementalModel, Session, SessionStream
-
-    Tell = Callable[[str], None]
+Tell = Callable[[str], None]
 
 FOREST, CLASS_MEAN = "gptree forest", "nearest class mean"
 _BASE, _BASE_SHOTS, _SHOTS = 5, 20, 5  # digits of the first session, images of each, and of each digit after that
@@ -52,16 +65,11 @@ def demo(
 
     Everything runs offline, on data that scikit-learn carries.
     """
-    from threadpoolctl import threadpool_limits
-
-    from gptree import GPForestClassifier, Growth
-    from gptree.rivals import NearestClassMean
-
     tell: Tell = (lambda _: None) if as_json else typer.echo
     stream = digits(seed)
     x, y = _of_all_sessions(stream, "X_test", "y_test")
     growth = Growth(shots=_SHOTS)
-    forest, class_mean = GPForestClassifier(growth=growth, random_state=seed), NearestClassMean()
+    forest, class_mean = GPForestClassifier(growth=growth, random_state=seed), SessionClassMean()
     with threadpool_limits(1):  # on matrices this small, several threads mostly wait for each other
         tell(_beginning(growth.exemplars, len(y)))
         rows, refused = teach(forest, class_mean, stream, seed, tell)
@@ -84,10 +92,6 @@ def demo(
 
 def digits(seed: int) -> SessionStream:
     """8 × 8 grey values as 64 features; half of the images of each digit are for testing."""
-    from sklearn.datasets import load_digits
-
-    from gptree.protocols import hold_out, stream_from_arrays
-
     x, y = (np.asarray(array) for array in load_digits(return_X_y=True))
     apart = hold_out(y, 0.5, seed)
     return stream_from_arrays(
@@ -116,8 +120,6 @@ def teach(
     forest: GPForestClassifier, class_mean: IncrementalModel, stream: SessionStream, seed: int, tell: Tell
 ) -> tuple[dict[str, list[dict[str, Any]]], list[dict[str, Any]]]:
     """The rows of both methods, one a session, and what the forest refused before each new digit."""
-    from gptree.protocols import run_stream
-
     beside = run_stream(class_mean, stream, seed=seed, method=CLASS_MEAN).rows
     refused: list[dict[str, Any]] = []
 
@@ -129,7 +131,7 @@ def teach(
             refused.append(refusals(forest, stream, number))
 
     titles = [
-        " ".join(f"{title:>{width}}" for title, *_, width in found) for found in ((*_COLUMNS, _SECONDS), _COLUMNS)
+        " ".join(f"{title:>{width}}" for title, *_, width in columns) for columns in ((*_COLUMNS, _SECONDS), _COLUMNS)
     ]
     tell(f"{'':9}  {FOREST:^{len(titles[0])}}   {CLASS_MEAN:^{len(titles[1])}}")
     tell(f"{'taught':9}  {titles[0]}   {titles[1]}")
@@ -165,8 +167,6 @@ def take_back_a_mistake(
     forest: GPForestClassifier, stream: SessionStream, x: np.ndarray, y: np.ndarray
 ) -> dict[str, Any]:
     """Teach images of 3 as another digit, and undo it: accuracy on the way, and whether all is as it was."""
-    from gptree.protocols import accuracy
-
     base = stream.sessions[0]
     before = forest.predict_proba(x)
     forest.add_classes(base.X[base.y == 3][:_SHOTS], np.full(_SHOTS, _NO_DIGIT))
@@ -192,19 +192,19 @@ def _beginning(exemplars: int, tested: int) -> str:
 
 
 def _about_refusals(refused: list[dict[str, Any]]) -> str:
-    shares = ", ".join(f"{100 * found['new']:.0f} % of the {found['digit']}s" for found in refused)
-    known = 100 * np.mean([found["known"] for found in refused])
+    shares = ", ".join(f"{100 * one['new']:.0f} % of the {one['digit']}s" for one in refused)
+    known = 100 * np.mean([one["known"] for one in refused])
     return _filled(
         f"Before they were taught, “{UNKNOWN}” was the answer to {shares}; and to {known:.0f} % of the images of known "
         "digits."
     )
 
 
-def _about_the_mistake(found: dict[str, Any]) -> str:
-    same = "what they were, to the last bit" if found["same_to_the_last_bit"] else "not all what they were"
+def _about_the_mistake(mistake: dict[str, Any]) -> str:
+    same = "what they were, to the last bit" if mistake["same_to_the_last_bit"] else "not all what they were"
     return _filled(
-        f"A wrong lesson, {_SHOTS} images of 3 as a new digit, takes the accuracy from {100 * found['before']:.1f} to "
-        f"{100 * found['with_mistake']:.1f} %. After undo it is {100 * found['after_undo']:.1f} %, and all "
+        f"A wrong lesson, {_SHOTS} images of 3 as a new digit, takes the accuracy from {100 * mistake['before']:.1f} "
+        f"to {100 * mistake['with_mistake']:.1f} %. After undo it is {100 * mistake['after_undo']:.1f} %, and all "
         f"probabilities are {same}."
     )
 
@@ -224,8 +224,6 @@ def draw(
     probabilities: dict[str, np.ndarray],
 ) -> list[Path]:
     """Write the pictures into a folder."""
-    from gptree.protocols import plot_curves
-
     folder.mkdir(parents=True, exist_ok=True)
     x, y = _of_all_sessions(stream, "X_test", "y_test")
     plot_curves([row for method in rows.values() for row in method], folder / "curves.png")
@@ -242,8 +240,6 @@ def draw(
 def tree_figure(forest: GPForestClassifier, stream: SessionStream) -> Figure:
     """The class tree, later digits marked, with the mean training image of each digit beside its leaf."""
     from matplotlib.figure import Figure
-
-    from gptree.tree import plot_tree
 
     x, y = _of_all_sessions(stream, "X", "y")
     figure = Figure(figsize=(7.0, 5.0))
@@ -265,8 +261,6 @@ def reliability_figure(probabilities: dict[str, np.ndarray], y: np.ndarray) -> F
     """A reliability diagram for each method, side by side."""
     from matplotlib.figure import Figure
 
-    from gptree.protocols import plot_reliability, reliability_curve
-
     figure = Figure(figsize=(4.6 * len(probabilities), 4.2))
     for ax, (name, p) in zip(figure.subplots(1, len(probabilities)), probabilities.items(), strict=True):
         plot_reliability(reliability_curve(p, y), ax)
@@ -277,8 +271,6 @@ def reliability_figure(probabilities: dict[str, np.ndarray], y: np.ndarray) -> F
 def confusion_figure(p: np.ndarray, x: np.ndarray, y: np.ndarray) -> Figure:
     """The most confused pairs of digits, a row each: how often, and the images, the surest mistakes first."""
     from matplotlib.figure import Figure
-
-    from gptree.protocols import most_confused
 
     predicted, confidence = p.argmax(1), p.max(1)
     pairs = most_confused(y, predicted, _PAIRS)

@@ -3,45 +3,24 @@
 from __future__ import annotations
 
 import time
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import numpy as np
 import typer
 
+from gptree import GPForestClassifier, GPTreeClassifier, Growth
 from gptree.cli import options
 from gptree.cli.console import clear_errors, print_json, print_table, say, shows_progress
 from gptree.cli.data import Data, read_data
 from gptree.cli.models import check_width, class_numbers, score, score_cells
-from gptree.cli.options import Strategy, growth_of
+from gptree.cli.options import choice
+from gptree.inference import Inference
+from gptree.maths.kernels import KERNEL_NAMES
+from gptree.protocols.methods import STRATEGIES
+from gptree.tree import TreeBuilder
 
-if TYPE_CHECKING:
-    from gptree.cli.models import Classifier
-
-
-class Kernel(StrEnum):
-    linear = "linear"
-    rbf = "rbf"
-    matern52 = "matern52"
-
-
-class Inference(StrEnum):
-    coordinate_ascent = "coordinate-ascent"
-    gibbs = "gibbs"
-
-
-class Tree(StrEnum):
-    two_means = "two-means"
-    balanced = "balanced"
-    random = "random"
-    chain = "chain"
-    ward = "ward"
-
-
-class PredictAt(StrEnum):
-    mean = "mean"
-    quadrature = "quadrature"
+Fitted = GPTreeClassifier | GPForestClassifier
 
 
 @clear_errors
@@ -49,18 +28,13 @@ def fit(
     data: options.Data,
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the model.", show_default=False)],
     trees: Annotated[int | None, typer.Option(help="Number of trees; 1 is a single tree, no forest.", min=1)] = None,
-    kernel: Annotated[Kernel | None, typer.Option(help="Kernel of the Gaussian processes.")] = None,
-    inference: Annotated[
-        Inference | None, typer.Option(help="coordinate-ascent (deterministic) or gibbs.", metavar="NAME")
-    ] = None,
+    kernel: Annotated[str | None, choice(KERNEL_NAMES, "Kernel of the Gaussian processes")] = None,
+    inference: Annotated[str | None, choice(Inference.names(), "Inference at the nodes")] = None,
     chains: Annotated[int | None, typer.Option(help="Gibbs: number of chains.", min=1)] = None,
     steps: Annotated[int | None, typer.Option(help="Gibbs: sweeps of each chain.", min=1)] = None,
-    tree: Annotated[
-        Tree | None,
-        typer.Option(help="Class tree: two-means, balanced, random, chain or ward.", metavar="NAME"),
-    ] = None,
+    tree: Annotated[str | None, choice(TreeBuilder.names(), "How the class tree is built")] = None,
     predict_at: Annotated[
-        PredictAt | None, typer.Option(help="Decide at the latent mean, or integrate over the posterior.")
+        str | None, choice(("mean", "quadrature"), "Decide at the latent mean, or integrate over the posterior")
     ] = None,
     grow: Annotated[
         bool,
@@ -71,12 +45,7 @@ def fit(
     exemplars: Annotated[
         int | None, typer.Option(help="--grow: examples kept of every class; 5 if not given.", min=1)
     ] = None,
-    strategy: Annotated[
-        Strategy | None,
-        typer.Option(
-            help="--grow: where new classes go: shared-root, session-tree, rebuild-tree or graft.", metavar="NAME"
-        ),
-    ] = None,
+    strategy: options.Strategy = None,
     paper: Annotated[bool, typer.Option("--paper", help="The settings of the GP-Tree paper; one tree.")] = False,
     seed: Annotated[int, typer.Option(help="Seed of all random choices.", min=0, max=2**32 - 1)] = 0,
     features: options.Features = None,
@@ -95,7 +64,7 @@ def fit(
     train = read_data(data, features, labels)
     held_out = None if test is None else _read_held_out(test, features, labels, train)
     given = {"kernel": kernel, "tree": tree, "predict_at": predict_at}
-    settings: dict[str, Any] = {name: str(value) for name, value in given.items() if value is not None}
+    settings: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     settings |= _inference(inference, chains, steps) | _growth(grow, exemplars, strategy)
     model = _estimator(paper, trees, {**settings, "random_state": seed, "verbose": shows_progress(as_json)})
     seconds = _fit(model, train)
@@ -131,31 +100,24 @@ def _read_held_out(path: Path, features: str | None, labels: str | None, train: 
     return held_out
 
 
-def _inference(inference: Inference | None, chains: int | None, steps: int | None) -> dict[str, Any]:
-    """The parameter `inference`, where something was said about it."""
-    from gptree import CoordinateAscent, Gibbs
-
+def _inference(inference: str | None, chains: int | None, steps: int | None) -> dict[str, Any]:
+    """The parameter `inference`, where it was given."""
     sizes = {name: value for name, value in (("chains", chains), ("steps", steps)) if value is not None}
-    if inference is Inference.gibbs:
-        return {"inference": Gibbs(**sizes)}
-    if sizes:
+    if sizes and inference != "gibbs":
         raise ValueError("--chains and --steps belong to Gibbs sampling: add --inference gibbs.")
-    return {} if inference is None else {"inference": CoordinateAscent()}
+    return {} if inference is None else {"inference": Inference.of(inference).with_params(**sizes)}
 
 
-def _growth(grow: bool, exemplars: int | None, strategy: Strategy | None) -> dict[str, Any]:
+def _growth(grow: bool, exemplars: int | None, strategy: str | None) -> dict[str, Any]:
     """The parameter `growth`, where it was asked for."""
-    if not grow:
-        if exemplars is not None or strategy is not None:
-            raise ValueError("--exemplars and --strategy belong to models that grow: add --grow.")
-        return {}
-    given: dict[str, Any] = {} if exemplars is None else {"exemplars": exemplars}
-    return {"growth": growth_of(strategy, **given)}
+    given = {"exemplars": exemplars, "strategy": None if strategy is None else STRATEGIES[strategy]()}
+    given = {name: value for name, value in given.items() if value is not None}
+    if given and not grow:
+        raise ValueError("--exemplars and --strategy belong to models that grow: add --grow.")
+    return {"growth": Growth(**given)} if grow else {}
 
 
-def _estimator(paper: bool, trees: int | None, settings: dict[str, Any]) -> Classifier:
-    from gptree import GPForestClassifier, GPTreeClassifier
-
+def _estimator(paper: bool, trees: int | None, settings: dict[str, Any]) -> Fitted:
     if paper:
         if trees is not None and trees > 1:
             raise ValueError("the paper's model has one tree: leave --trees out, or --paper.")
@@ -165,7 +127,7 @@ def _estimator(paper: bool, trees: int | None, settings: dict[str, Any]) -> Clas
     return GPForestClassifier(**(settings if trees is None else {**settings, "n_estimators": trees}))
 
 
-def _fit(model: Classifier, train: Data) -> float:
+def _fit(model: Fitted, train: Data) -> float:
     """Fit; returns the seconds it took."""
     start = time.perf_counter()
     model.fit(train.X, train.y)
@@ -177,7 +139,7 @@ def _fit(model: Classifier, train: Data) -> float:
     return seconds
 
 
-def _report(model: Classifier, train: Data, out: Path, seconds: float) -> dict[str, Any]:
+def _report(model: Fitted, train: Data, out: Path, seconds: float) -> dict[str, Any]:
     rows, width = train.X.shape
     return {
         "model": str(out),

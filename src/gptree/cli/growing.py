@@ -1,4 +1,4 @@
-"""`gptree add`, `remove`, `rename`, `merge`, `undo` and `history`: models whose classes change."""
+"""`gptree add`, `remove`, `rename`, `merge`, `undo` and `history`: changes of a model's classes."""
 
 from __future__ import annotations
 
@@ -6,18 +6,15 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import numpy as np
 import typer
 
 from gptree.cli import options
 from gptree.cli.console import clear_errors, print_json, say
-from gptree.cli.models import open_model, read_for
-
-if TYPE_CHECKING:
-    from gptree.cli.models import Classifier
-    from gptree.incremental import Entry
+from gptree.cli.models import Classifier, ability, open_model, read_for
+from gptree.incremental import Entry
 
 _Out = Annotated[
     Path | None,
@@ -45,7 +42,7 @@ _WORDS = {
     "rename_class": "renamed",
     "merge_classes": "merged",
 }
-_SHOWN_LABELS = 6
+_MOST_LABELS = 6
 
 
 # --------------------------------------------------------------------------------------------------------- commands
@@ -118,7 +115,7 @@ def undo(model: options.Model, out: _Out = None, as_json: options.Json = False) 
 @clear_errors
 def history(model: options.Model, as_json: options.Json = False) -> None:
     """Show what happened to a model: when, which labels, from how many examples. Times are UTC."""
-    journal = open_model(model).journal_
+    journal = ability(open_model(model), "journal_")
     if as_json:
         print_json({"history": [{"number": i, **_facts(entry)} for i, entry in enumerate(journal)]})
         return
@@ -132,7 +129,9 @@ def _open(folder: Path, out: Path | None) -> Classifier:
     """The model; an --out that cannot be is found before the work begins."""
     if out is not None and out.exists() and not (out.is_dir() and not any(out.iterdir())):
         raise ValueError(f"{out} exists: --out names a new folder; without it, the model is changed where it is.")
-    return open_model(folder)
+    classifier = open_model(folder)
+    ability(classifier, "journal_")  # a network without a classifier that grows has none
+    return classifier
 
 
 def _apply(change: Callable[[], Any], classifier: Classifier, folder: Path, as_json: bool) -> None:
@@ -156,7 +155,7 @@ def _apply(change: Callable[[], Any], classifier: Classifier, folder: Path, as_j
             }
         )
         return
-    say(f"{'taken back: ' if taken_back else ''}{_WORDS[entry.kind]} {_told(entry)}")
+    say(f"{'taken back: ' if taken_back else ''}{_WORDS[entry.kind]} {_described(entry)}")
     say(
         f"{count:,} {'class' if count == 1 else 'classes'} now, {len(memory):,} examples in memory "
         f"({memory.nbytes / 1e3:,.0f} kB with all that was learnt); {seconds:.2f} s; saved in {folder}"
@@ -174,15 +173,15 @@ def _facts(entry: Entry) -> dict[str, Any]:
     }
 
 
-def _told(entry: Entry) -> str:
+def _described(entry: Entry) -> str:
     """The labels of an entry and how many examples of each it brought, for people."""
     if entry.kind == "rename_class":
         old, new = entry.labels
         return f"{old} to {new}"
     if entry.kind == "merge_classes":
         *labels, into = entry.labels
-        return f"{_some(labels)} into {into}"
-    return _some(entry.labels) + (f" (examples: {_examples(entry)})" if entry.counts else "")
+        return f"{_listed(labels)} into {into}"
+    return _listed(entry.labels) + (f" (examples: {_examples(entry)})" if entry.counts else "")
 
 
 def _examples(entry: Entry) -> str:
@@ -193,9 +192,9 @@ def _examples(entry: Entry) -> str:
     return f"{fewest:,} to {most:,} each"
 
 
-def _some(labels: Sequence[Any]) -> str:
-    shown = ", ".join(str(label) for label in labels[:_SHOWN_LABELS])
-    return shown if len(labels) <= _SHOWN_LABELS else f"{shown} and {len(labels) - _SHOWN_LABELS:,} more"
+def _listed(labels: Sequence[Any]) -> str:
+    first = ", ".join(str(label) for label in labels[:_MOST_LABELS])
+    return first if len(labels) <= _MOST_LABELS else f"{first} and {len(labels) - _MOST_LABELS:,} more"
 
 
 def _print_history(journal: Sequence[Entry]) -> None:
@@ -205,7 +204,7 @@ def _print_history(journal: Sequence[Entry]) -> None:
 
     table = Table("", "time (UTC)", "what", "labels", "examples")
     for number, entry in enumerate(journal):
-        labels = _told(entry) if not entry.counts else _some(entry.labels)
+        labels = _described(entry) if not entry.counts else _listed(entry.labels)
         when = entry.time.removesuffix("+00:00").replace("T", " ")
         # Text: square brackets in a label are no markup
         table.add_row(*map(Text, (str(number), when, _WORDS[entry.kind], labels, _examples(entry))))
@@ -252,20 +251,20 @@ def _number(value: Any) -> float | None:
 
 def _as_the_classes(y: np.ndarray, classifier: Classifier) -> np.ndarray:
     """Labels (n,) as values of the kind that the classes of the model are."""
-    found, codes = np.unique(y, return_inverse=True)
-    return np.array([_label(value, classifier) for value in found.tolist()])[codes]
+    values, codes = np.unique(y, return_inverse=True)
+    return np.array([_label(value, classifier) for value in values.tolist()])[codes]
 
 
 def _check_newness(data: Path, labels: list[Any], classes: list[Any], examples: bool) -> None:
     """Whether the labels of DATA are what the command takes: new ones, or with --examples known ones."""
-    known = [label for label in labels if label in classes]
+    old = [label for label in labels if label in classes]
     new = [label for label in labels if label not in classes]
-    if known and new:
+    if old and new:
         raise ValueError(
-            f"{data} mixes labels the model knows ({_some(known)}) with new ones ({_some(new)}): make it two files, "
+            f"{data} mixes labels the model knows ({_listed(old)}) with new ones ({_listed(new)}): make it two files, "
             "the new ones for gptree add, the known ones for gptree add --examples."
         )
-    if known and not examples:
-        raise ValueError(f"the model knows {_some(known)} already: give it more examples with --examples.")
+    if old and not examples:
+        raise ValueError(f"the model knows {_listed(old)} already: give it more examples with --examples.")
     if new and examples:
-        raise ValueError(f"the model does not know {_some(new)}: leave --examples out to teach it new classes.")
+        raise ValueError(f"the model does not know {_listed(new)}: leave --examples out to teach it new classes.")

@@ -1,9 +1,8 @@
-"""`gptree tree` and `gptree explain`: what a fitted model looks like, and why it says what it says."""
+"""`gptree tree` and `gptree explain`: the class tree of a fitted model, and explanations of its predictions."""
 
 from __future__ import annotations
 
 import re
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -11,23 +10,18 @@ import typer
 
 from gptree.cli import options
 from gptree.cli.console import clear_errors, print_json, say
-from gptree.cli.models import open_model, read_for
+from gptree.cli.models import ability, open_model, read_for
+from gptree.cli.options import choice
+from gptree.tree import plot_tree, to_dot, to_newick, to_text
 
-_SHOWN_ROWS = 5  # `gptree explain` without --rows
-
-
-class Format(StrEnum):
-    text = "text"
-    dot = "dot"
-    newick = "newick"
+_FORMATS = ("text", "dot", "newick")
+_ROWS = 5  # that `gptree explain` explains without --rows
 
 
 @clear_errors
 def tree(
     model: options.Model,
-    form: Annotated[
-        Format, typer.Option("--format", help="Text, or a language that other programs draw.")
-    ] = Format.text,
+    form: Annotated[str, choice(_FORMATS, "Text, or a language that other programs draw", "--format")] = "text",
     depth: Annotated[int | None, typer.Option(help="Text: sum up what lies below so many decisions.", min=1)] = None,
     picture: Annotated[
         Path | None,
@@ -40,24 +34,22 @@ def tree(
     --json gives the classes and the tree as gptree stores it: the order of the leaves, and for every inner node the
     interval of leaves it owns, [lo, hi), cut at mid.
     """
-    from gptree.tree import plot_tree, to_dot, to_newick, to_text
-
-    if depth is not None and form is not Format.text:
+    if depth is not None and form != "text":
         raise ValueError("--depth belongs to --format text.")
     classifier = open_model(model)
-    shown, names = classifier.tree_, classifier.classes_.tolist()
+    class_tree, names = classifier.tree_, classifier.classes_.tolist()
     if picture is not None:
         picture.parent.mkdir(parents=True, exist_ok=True)
-        plot_tree(shown, names).savefig(picture)
+        plot_tree(class_tree, names).savefig(picture)
         say(f"drawn into {picture}")
     if as_json:
-        print_json({"classes": names, "height": shown.height, "tree": shown.to_json()})
-    elif form is Format.dot:
-        typer.echo(to_dot(shown, names), nl=False)
-    elif form is Format.newick:
-        typer.echo(to_newick(shown, names))
+        print_json({"classes": names, "height": class_tree.height, "tree": class_tree.to_json()})
+    elif form == "dot":
+        typer.echo(to_dot(class_tree, names), nl=False)
+    elif form == "newick":
+        typer.echo(to_newick(class_tree, names))
     elif picture is None:
-        typer.echo(to_text(shown, names, max_depth=depth))
+        typer.echo(to_text(class_tree, names, max_depth=depth))
 
 
 @clear_errors
@@ -77,15 +69,15 @@ def explain(
     Where DATA has labels, they are shown beside the predictions.
     """
     classifier = open_model(model)
-    known = read_for(classifier, data, features, labels)
-    chosen = _row_numbers(rows, len(known.X))
-    explanations = classifier.explain(known.X[chosen])
-    truth = [None] * len(chosen) if known.y is None else known.y[chosen].tolist()
+    table = read_for(classifier, data, features, labels)
+    chosen = _row_numbers(rows, len(table.X))
+    explanations = ability(classifier, "explain")(table.X[chosen])
+    truth = [None] * len(chosen) if table.y is None else table.y[chosen].tolist()
+    explained = list(zip(chosen, truth, explanations, strict=True))
     if as_json:
-        found = zip(chosen, truth, explanations, strict=True)
-        print_json({"rows": [{"row": row, "true_label": y, **why.to_json()} for row, y, why in found]})
+        print_json({"rows": [{"row": row, "true_label": y, **why.to_json()} for row, y, why in explained]})
         return
-    for row, y, why in zip(chosen, truth, explanations, strict=True):
+    for row, y, why in explained:
         typer.echo(f"row {row}" + ("" if y is None else f", truly {y}"))
         typer.echo(f"{why}\n")
 
@@ -93,7 +85,7 @@ def explain(
 def _row_numbers(text: str | None, n_rows: int) -> list[int]:
     """The rows that a list such as "0-4,17" names."""
     if text is None:
-        return list(range(min(_SHOWN_ROWS, n_rows)))
+        return list(range(min(_ROWS, n_rows)))
     chosen = []
     for part in text.split(","):
         ends = re.fullmatch(r"(\d+)(?:-(\d+))?", part.strip())

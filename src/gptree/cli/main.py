@@ -1,4 +1,4 @@
-"""The `gptree` command: what there is, and an example of each."""
+"""The `gptree` command: its sub-commands, and an example of each."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from typing import Annotated
 
 import typer
 
+from gptree import __version__
 from gptree.cli.demo import demo
 from gptree.cli.fitting import fit
 from gptree.cli.growing import add, history, merge, remove, rename, undo
 from gptree.cli.looking import explain, tree
 from gptree.cli.predicting import predict
-from gptree.cli.protocols import fscil
-from gptree.cli.reporting import report
+from gptree.cli.sessions import fscil, report
 
 app = typer.Typer(
     help="Gaussian-process trees for classification with many classes.",
@@ -24,8 +24,6 @@ app = typer.Typer(
 
 def _version(asked: bool) -> None:
     if asked:
-        from gptree import __version__
-
         typer.echo(f"gptree {__version__}")
         raise typer.Exit
 

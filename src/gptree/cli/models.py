@@ -1,36 +1,46 @@
-"""Fitted models as the commands see them: opening a folder, reading data for a model, scoring it."""
+"""Fitted models for the commands: opening a folder, reading data for a model, scoring it."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 
+from gptree import DeepGPTreeClassifier, GPForestClassifier, GPTreeClassifier, load_model
 from gptree.cli.data import Data, read_data
+from gptree.metrics import accuracy, brier, columns, ece, nll
 
-if TYPE_CHECKING:
-    from gptree import GPForestClassifier, GPTreeClassifier
-
-    Classifier = GPTreeClassifier | GPForestClassifier
+Classifier = GPTreeClassifier | GPForestClassifier | DeepGPTreeClassifier
 
 
 def open_model(folder: Path) -> Classifier:
     """The estimator in a folder."""
-    from gptree.estimators.forest import load_model
-
     if not folder.is_dir():
         raise ValueError(f"{folder} is not a folder: make a model with gptree fit DATA --out {folder}.")
     return load_model(folder)
 
 
+def ability(model: Classifier, name: str) -> Any:
+    """An attribute of the model. A deep model has some only if its `classifier` has them."""
+    if isinstance(model, DeepGPTreeClassifier) and not hasattr(model.classifier_, name):
+        raise ValueError(
+            f"{name} needs a deep model with a classifier that has it: fit it with "
+            "classifier=GPForestClassifier(growth=Growth())."
+        )
+    return getattr(model, name)
+
+
 def read_for(
     model: Classifier, path: Path, features: str | None, labels: str | None, *, need_labels: bool = False
 ) -> Data:
-    """Data that the model can predict: from a table, the columns that it was fitted on."""
-    known = getattr(model, "feature_names_in_", None)
-    data = read_data(path, features, labels, need_labels=need_labels, known_columns=known)
-    check_width(data, model.n_features_in_)  # pyright: ignore[reportAttributeAccessIssue]
+    """Data that the model can predict: from a table, the columns that it was fitted on; for a network, any arrays."""
+    names = getattr(model, "feature_names_in_", None)
+    width = getattr(model, "n_features_in_", None)  # of a network for pictures there is none
+    kind = {"need_labels": need_labels, "known_columns": names, "pictures": width is None}
+    data = read_data(path, features, labels, **kind)
+    if width is not None:
+        check_width(data, width)
     return data
 
 
@@ -44,8 +54,6 @@ def check_width(data: Data, width: int) -> None:
 
 def class_numbers(data: Data, classes: np.ndarray) -> np.ndarray:
     """The number of each label among the classes (n,). A number and the text that reads like it are one label."""
-    from gptree.protocols import columns
-
     y = np.asarray(data.y)
     if (y.dtype.kind == "U") != (classes.dtype.kind == "U"):
         y, classes = y.astype(str), classes.astype(str)
@@ -57,8 +65,6 @@ def class_numbers(data: Data, classes: np.ndarray) -> np.ndarray:
 
 def score(probabilities: np.ndarray, y: np.ndarray) -> dict[str, float]:
     """Accuracy and calibration of class probabilities (n, C) against class numbers (n,)."""
-    from gptree.protocols import accuracy, brier, ece, nll
-
     measures = {"accuracy": accuracy, "nll": nll, "brier": brier, "ece": ece}
     return {name: measure(probabilities, y) for name, measure in measures.items()}
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+
+from gptree.protocols.methods import STRATEGIES
 
 Model = Annotated[Path, typer.Argument(help="Folder of a fitted model.", metavar="MODEL", show_default=False)]
 Data = Annotated[Path, typer.Argument(help=".npz, .npy, .csv or .parquet file.", metavar="DATA", show_default=False)]
@@ -31,21 +33,16 @@ Labels = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout, for machines.")]
 
 
-class Strategy(StrEnum):
-    shared_root = "shared-root"
-    session_tree = "session-tree"
-    rebuild_tree = "rebuild-tree"
-    graft = "graft"
+def choice(names: Iterable[str], help_text: str, *flags: str) -> Any:
+    """An option whose value is one of the names, which its help lists."""
+    names = list(names)
+
+    def check(value: str | None) -> str | None:
+        if value is not None and value not in names:
+            raise typer.BadParameter(f"'{value}' is not one of {', '.join(names)}.")
+        return value
+
+    return typer.Option(*flags, help=f"{help_text}: {', '.join(names)}.", metavar="NAME", callback=check)
 
 
-def growth_of(strategy: str | None, **settings: Any) -> Any:
-    """The `Growth` of a strategy by its name on the command line."""
-    from gptree import Graft, Growth, RebuildTree, SessionTree, SharedRoot
-
-    strategies = {
-        Strategy.shared_root: SharedRoot,
-        Strategy.session_tree: SessionTree,
-        Strategy.rebuild_tree: RebuildTree,
-        Strategy.graft: Graft,
-    }
-    return Growth(strategy=strategies[Strategy(strategy or Strategy.shared_root)](), **settings)
+Strategy = Annotated[str | None, choice(STRATEGIES, "Where new classes go in the trees, if they grow")]

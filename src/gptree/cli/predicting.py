@@ -12,7 +12,7 @@ import typer
 
 from gptree.cli import options
 from gptree.cli.console import clear_errors, print_json, say
-from gptree.cli.models import class_numbers, open_model, read_for, score, score_cells
+from gptree.cli.models import ability, class_numbers, open_model, read_for, score, score_cells
 
 UNKNOWN = "none of these"  # the answer of --open about rows of no class
 
@@ -60,7 +60,7 @@ def predict(
     }
     if open_set:
         share = {} if reject is None else {"reject": reject}
-        result["prediction"] = classifier.predict_open(rows.X, **share, unknown=UNKNOWN)
+        result["prediction"] = ability(classifier, "predict_open")(rows.X, **share, unknown=UNKNOWN)
     if out is not None:
         _write(out, result)
         say(f"{len(rows.X):,} predictions written to {out}")

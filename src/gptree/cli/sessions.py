@@ -1,12 +1,12 @@
-"""`gptree fscil`: few-shot class-incremental learning on any features, measured session by session."""
+"""`gptree fscil`, few-shot class-incremental learning on any features, and `gptree report`, a page about it."""
 
 from __future__ import annotations
 
+import webbrowser
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import numpy as np
 import typer
@@ -15,14 +15,25 @@ from gptree.cli import options
 from gptree.cli.console import clear_errors, print_json, print_table, say, shows_progress
 from gptree.cli.data import Data, read_data
 from gptree.cli.models import check_width, class_numbers
-from gptree.cli.options import Strategy, growth_of
+from gptree.protocols import (
+    METRICS,
+    RunFolder,
+    SessionMethod,
+    SessionStream,
+    hold_out,
+    markdown_table,
+    plot_curves,
+    run_stream,
+    stream_from_arrays,
+    stream_from_lists,
+    summary,
+    summary_cells,
+)
+from gptree.protocols.methods import GROWING
+from gptree.protocols.report import write_report
 
-if TYPE_CHECKING:
-    from gptree.protocols import IncrementalModel, RunFolder, SessionStream
+Streams = Callable[[int], SessionStream]  # from a seed
 
-    Streams = Callable[[int], SessionStream]  # from a seed
-
-_GROWN = ("forest", "tree", "paper")  # methods that grow by a strategy; all others are rivals
 _TABLE_WIDTH = 3  # methods side by side in 80 columns
 
 
@@ -41,10 +52,7 @@ def fscil(
             metavar="NAME",
         ),
     ] = None,
-    strategy: Annotated[
-        Strategy | None,
-        typer.Option(help="How forest, tree and paper grow, if not by a shared root; part of their name in the run."),
-    ] = None,
+    strategy: options.Strategy = None,
     exemplars: Annotated[int, typer.Option(help="Examples kept of every base class.", min=1)] = 5,
     lists: Annotated[
         Path | None,
@@ -70,11 +78,11 @@ def fscil(
     the order of the classes, the examples, and the random choices of the model. With --lists the sessions are those of
     the lists, and the seed is the model's alone.
 
+    A --strategy is that of forest, tree and paper, and becomes a part of their name in the run.
+
     RUN gets rows.jsonl (one line a method, seed and session), details.jsonl, table.md and curves.png. What RUN already
     holds is not run again, so an interrupted command goes on where it was, and further methods and seeds can be added.
     """
-    from gptree.protocols import RunFolder, markdown_table, plot_curves, summary
-
     run = RunFolder.open(out)
     train = read_data(data, features, labels)
     test_features = test_features or features
@@ -83,13 +91,13 @@ def fscil(
     if lists is None:
         streams, tested = _from_arrays(train, held_out, split, test_share)
     else:
-        found = _paths(train, features, paths), _paths(held_out, test_features, paths)
-        streams, tested = _from_lists(lists, train, held_out, split, found)
+        both = _paths(train, features, paths), _paths(held_out, test_features, paths)
+        streams, tested = _from_lists(lists, train, held_out, split, both)
     first = streams(0)
     protocol = {**split, "lists": None if lists is None else lists.name, "test": tested}
-    growth = {"strategy": str(strategy or Strategy.shared_root), "exemplars": exemplars}
-    methods = {_named(name, strategy): _method(name, growth, _shots(first)) for name in method or ["forest"]}
-    settings = {name: {**protocol, **found.settings} for name, found in methods.items()}
+    growth = {"strategy": strategy or "shared-root", "exemplars": exemplars, "shots": _shots(first)}
+    methods = {_named(name, strategy): SessionMethod(name=name, **growth) for name in method or ["forest"]}
+    settings = {name: {**protocol, **one.settings} for name, one in methods.items()}
     run.check(data.stem, protocol, settings)
 
     todo = [(name, seed) for seed in range(seeds) for name in methods if not run.has(name, seed)]
@@ -101,22 +109,22 @@ def fscil(
     _show(summary(rows), out, protocol, as_json)
 
 
-def _named(name: str, strategy: Strategy | None) -> str:
+def _named(name: str, strategy: str | None) -> str:
     """A method's name in the run: methods that grow in different ways are different methods."""
-    return f"{name}-{strategy}" if strategy is not None and name in _GROWN else name
+    return f"{name}-{strategy}" if strategy is not None and name in GROWING else name
 
 
 # ---------------------------------------------------------------------------------------------------------- streams
 
 
-def _read_test(path: Path, features: str | None, own_labels: str | None, labels: str | None, train: Data) -> Data:
+def _read_test(path: Path, features: str | None, test_labels: str | None, labels: str | None, train: Data) -> Data:
     """The test rows, with labels of the same type as those of the training rows."""
-    if path.suffix.lower() == ".npy" and own_labels is None:
+    if path.suffix.lower() == ".npy" and test_labels is None:
         raise ValueError(f"{path} holds features only: name the file of the labels with --test-labels.")
-    found = read_data(path, features, own_labels or labels, known_columns=train.columns)
-    check_width(found, train.X.shape[1])
+    test = read_data(path, features, test_labels or labels, known_columns=train.columns)
+    check_width(test, train.X.shape[1])
     classes = np.unique(np.asarray(train.y))
-    return Data(path, found.X, classes[class_numbers(found, classes)], found.columns)
+    return Data(path, test.X, classes[class_numbers(test, classes)], test.columns)
 
 
 def _paths(data: Data | None, features: str | None, name: str | None) -> np.ndarray | None:
@@ -130,8 +138,6 @@ def _from_arrays(
     train: Data, held_out: Data | None, split: Mapping[str, int | None], share: float
 ) -> tuple[Streams, str]:
     """The streams by seed, and what they are tested on."""
-    from gptree.protocols import hold_out, stream_from_arrays
-
     missing = [f"--{name}" for name, value in split.items() if value is None]
     if missing:
         raise ValueError(f"{', '.join(missing)} must be given, or --lists, whose sessions are listed in files.")
@@ -154,8 +160,6 @@ def _from_lists(
     folder: Path, train: Data, held_out: Data | None, split: Mapping[str, int | None], paths: tuple[Any, Any]
 ) -> tuple[Streams, str]:
     """The one stream of the lists for every seed, and what it is tested on."""
-    from gptree.protocols import stream_from_lists
-
     given = [f"--{name}" for name, value in split.items() if value is not None]
     if given:
         raise ValueError(f"the sessions are those of --lists: leave {', '.join(given)} out.")
@@ -175,57 +179,18 @@ def _shots(stream: SessionStream) -> int:
     return int(min(later, default=1))
 
 
-# ---------------------------------------------------------------------------------------------------------- methods
-
-
-@dataclass(frozen=True)
-class Method:
-    """The function from a seed to an unfitted model, and the settings that are the method's own."""
-
-    make: Callable[[int], IncrementalModel]
-    settings: Mapping[str, Any]
-
-
-def _method(name: str, growth: Mapping[str, Any], shots: int) -> Method:
-    if name in _GROWN:
-        return Method(lambda seed: _grown(name, growth_of(**growth, shots=shots), seed), growth)
-    from gptree.rivals import INCREMENTAL, Mapped
-
-    if name not in INCREMENTAL:
-        raise ValueError(f"there is no method '{name}'; there are {', '.join([*_GROWN, *INCREMENTAL])}.")
-    factory, kept = INCREMENTAL[name], growth["exemplars"]
-    parameters = factory().get_params()
-    # A rival that keeps examples of the base classes is to keep as many.
-    memory = {"exemplars": kept} if "exemplars" in parameters else {}
-    expected = {"shots": shots} if "shots" in parameters else {}
-
-    def make(seed: int) -> Any:
-        seeded = {"random_state": seed} if "random_state" in parameters else {}
-        return Mapped(factory().set_params(**memory, **expected, **seeded))
-
-    return Method(make, {"exemplars": kept} if memory else {})
-
-
-def _grown(name: str, growth: Any, seed: int) -> Any:
-    from gptree import GPForestClassifier, GPTreeClassifier
-
-    if name == "paper":
-        return GPTreeClassifier.paper("rbf", output_scale=8.0, growth=growth, random_state=seed)
-    family = GPForestClassifier if name == "forest" else GPTreeClassifier
-    return family(growth=growth, random_state=seed)
+# ------------------------------------------------------------------------------------------------------------- runs
 
 
 def _run_all(
     todo: list[tuple[str, int]],
-    methods: Mapping[str, Method],
+    methods: Mapping[str, SessionMethod],
     settings: Mapping[str, dict[str, Any]],
     streams: Streams,
     run: RunFolder,
     shown: bool,
 ) -> None:
     """Run what is to be done; each run is on the disk when the next one begins."""
-    from gptree.protocols import run_stream
-
     with _progress(shown, len(todo) * len(streams(0).sessions)) as advance:
         for method, seed in todo:
             model = methods[method].make(seed)
@@ -254,7 +219,7 @@ def _progress(shown: bool, sessions: int) -> Iterator[Callable[[str], None]]:
         yield lambda done: bar.update(task, advance=1, description=done)
 
 
-# ---------------------------------------------------------------------------------------------------------- showing
+# --------------------------------------------------------------------------------------------------------- messages
 
 
 def _say_plan(stream: SessionStream, tested: str, runs: int, todo: int) -> None:
@@ -266,16 +231,37 @@ def _say_plan(stream: SessionStream, tested: str, runs: int, todo: int) -> None:
 
 
 def _show(lines: list[dict[str, Any]], out: Path, protocol: Mapping[str, Any], as_json: bool) -> None:
-    from gptree.protocols import METRICS, summary_cells
-
     if as_json:
         for line in lines:
             line |= {name: line[name] and line[name]._asdict() for name in METRICS}
         print_json({"run": str(out), "protocol": protocol, "summary": lines})
         return
     for start in range(0, len(lines), _TABLE_WIDTH):
-        some = lines[start : start + _TABLE_WIDTH]
-        cells = [{"seeds": str(line["seeds"]), **summary_cells(line)} for line in some]
-        header = [some[0]["data"], *(line["method"] for line in some)]
+        beside = lines[start : start + _TABLE_WIDTH]
+        cells = [{"seeds": str(line["seeds"]), **summary_cells(line)} for line in beside]
+        header = [beside[0]["data"], *(line["method"] for line in beside)]
         print_table(header, [[name, *(column[name] for column in cells)] for name in cells[0]])
     say(f"rows, details, table and curves are in {out}")
+
+
+# ----------------------------------------------------------------------------------------------------------- report
+
+
+@clear_errors
+def report(
+    run: Annotated[
+        Path, typer.Argument(help="Folder that gptree fscil has written.", metavar="RUN", show_default=False)
+    ],
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="Write to this file; report.html in RUN if not given.")
+    ] = None,
+    open_it: Annotated[bool, typer.Option("--open/--no-open", help="Show the page in the web browser.")] = False,
+) -> None:
+    """Write one HTML page about a run: summary, session curves, forgetting, reliability, confusion, class trees.
+
+    The page needs no network and no other file: it can be mailed, printed, or read on a phone.
+    """
+    page = write_report(run, out)
+    say(f"report written to {page}")
+    if open_it and not webbrowser.open(page.resolve().as_uri()):
+        say(f"no web browser was found: open {page} yourself")
