@@ -1,8 +1,8 @@
 """A network and a GP-Tree trained together on pictures of digits, beside a softmax; then two digits arrive.
 
-The network is trained on the digits 0 to 7 only. The same network and the same number of epochs carry three heads: a
+The network is trained on the digits 0 to 7 only. With the same number of epochs, three classifiers are compared: a
 softmax layer, the variational GP-Tree that is trained with the network, and a forest fitted to its embeddings. The
-forest can be taught: 8 and 9 come from five pictures each, and nothing is trained again.
+forest then learns 8 and 9 from five pictures each, and the network is not trained again.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ BASE, SHOTS = 8, 5  # digits that the network is trained on, pictures of each of
 
 
 def deep(cross_entropy: int, epochs: int, **others: Any) -> DeepGPTreeClassifier:
-    """A shallow network: what it knows of strokes serves digits that it has never seen, too."""
+    """A shallow network: its features of strokes also serve digits that it was not trained on."""
     return DeepGPTreeClassifier(
         convnet(channels=1, width=32, depth=2),
         training=Training(epochs, cross_entropy, batch_size=64, validation=0.15),
@@ -51,7 +51,7 @@ def main(epochs: int) -> None:
         forest = GPForestClassifier(growth=Growth(shots=SHOTS))
         softmax = deep(epochs, epochs)
         gp_tree = deep(epochs // 2, epochs, folder=folder)
-        on_gp_tree = deep(epochs // 2, epochs, folder=folder, classifier=forest)  # finds the network there, trained
+        on_gp_tree = deep(epochs // 2, epochs, folder=folder, classifier=forest)  # its network is in the folder
         print(f"{'digits 0 to 7':26s} accuracy      NLL      ECE")
         for name, model in (("softmax", softmax), ("GP-Tree", gp_tree), ("forest on its embeddings", on_gp_tree)):
             model.fit(X_train[base], y_train[base])

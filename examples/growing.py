@@ -1,8 +1,8 @@
-"""A set of classes that is never finished: the model asks for labels, and learns the classes that turn up.
+"""Active learning with classes that arrive: the model suggests rows to label, and learns the classes among them.
 
-It starts with the digits 0 to 4. Among the images that nobody has labelled there are all ten. Again and again it names
-a few that are worth a label; labels it has never seen are new classes, the others more examples. At last a wrong lesson
-is taken back.
+It starts with the digits 0 to 4. The unlabelled images are of all ten. In every round it suggests a few images that are
+worth a label. Labels that the model does not have are novel classes, the others further examples. In the end a mistake
+is undone.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from sklearn.datasets import load_digits
 from gptree import GPForestClassifier, Growth, load_model
 from gptree.protocols import hold_out
 
-BASE, IMAGES, ASKED = 5, 20, 6  # digits of the base session, images of each, labels a round
+BASE, IMAGES, LABELS = 5, 20, 6  # digits of the base session, images of each, labels a round
 
 
 def teach(model: GPForestClassifier, X: np.ndarray, y: np.ndarray) -> None:
-    """New labels are new classes; of the others there are more examples now."""
+    """Add novel classes, and further examples of the others."""
     known = np.isin(y, model.classes_)
     if not known.all():
         model.add_classes(X[~known], y[~known])
@@ -36,19 +36,19 @@ def main() -> None:
     print("classes known   accuracy on all ten   examples kept")
     for _ in range(8):
         print(f"{len(model.classes_):13d}   {model.score(X_test, y_test):19.3f}   {len(model.memory_):13d}")
-        asked = model.suggest(pool, ASKED)
-        teach(model, pool[asked], truth[asked])
-        pool, truth = np.delete(pool, asked, axis=0), np.delete(truth, asked)
+        chosen = model.suggest(pool, LABELS)
+        teach(model, pool[chosen], truth[chosen])
+        pool, truth = np.delete(pool, chosen, axis=0), np.delete(truth, chosen)
 
     model.save("growing-digits")  # the journal goes with it
     before = model.predict_proba(X_test)
     model.add_classes(pool[truth == 3][:5], [33] * 5)
     print(f"\nthrees taught as a new digit: accuracy {model.score(X_test, y_test):.3f}")
     model.undo()
-    print(f"taken back: {model.score(X_test, y_test):.3f}, the same to the last bit: ", end="")
+    print(f"undone: {model.score(X_test, y_test):.3f}, the same to the last bit: ", end="")
     print(np.array_equal(model.predict_proba(X_test), before))
 
-    print("\nwhat the stored model has been taught:")
+    print("\njournal of the stored model:")
     for entry in load_model("growing-digits").journal_:
         print(f"{entry.time}  {entry.kind:12s}  {sum(entry.counts):3d} examples of {', '.join(map(str, entry.labels))}")
 

@@ -22,8 +22,8 @@ def main() -> None:
     X, y = load_digits(return_X_y=True)
     X_train, X_test, y_train, y_test = train_test_split(X, NAMES[y], train_size=200, stratify=y, random_state=0)
     own = GPTreeClassifier(tree=HIERARCHY, random_state=0).fit(X_train, y_train)
-    found = GPTreeClassifier(random_state=0).fit(X_train, y_train)
-    print(f"accuracy with the own tree {own.score(X_test, y_test):.3f}, with 2-means {found.score(X_test, y_test):.3f}")
+    automatic = GPTreeClassifier(random_state=0).fit(X_train, y_train)
+    print(f"accuracy: own tree {own.score(X_test, y_test):.3f}, 2-means {automatic.score(X_test, y_test):.3f}")
     print(to_text(own.tree_, own.classes_))
 
     # The classes under a vertex are a branch, and its probability is the sum of theirs.

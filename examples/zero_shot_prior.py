@@ -1,8 +1,8 @@
-"""Prior means from elsewhere: a model that never saw your labels, or any scikit-learn classifier.
+"""Prior means from a zero-shot model, or from any scikit-learn classifier.
 
-With three labels a class, what a zero-shot model knows is worth having. Here it is ten printed digits: the score of a
-class is the correlation of a handwritten image with the printed one. For text or pictures it would be the
-similarity of an embedding with the embedded class names.
+With three labels a class, a zero-shot model helps. Here it consists of ten printed digits: the score of a class is the
+correlation of a handwritten image with the printed one. For text or pictures it would be the similarity of an embedding
+with the embedded class names.
 """
 
 from __future__ import annotations

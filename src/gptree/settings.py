@@ -16,7 +16,8 @@ class Settings:
 
     A subclass is known by its name from the moment it is defined: files name it, and nothing else has to be edited.
     scikit-learn reads its fields by `get_params`, so that ``GridSearchCV(model, {"inference__chains": [1, 8]})`` works.
-    A value never changes: `with_params` returns another one.
+    A value never changes: `with_params` returns another one. Of two classes of the same name outside the library the
+    one that was defined last counts, as in a notebook; names of the library cannot be taken.
 
     Examples
     --------
@@ -30,7 +31,8 @@ class Settings:
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         namesake = Settings._kinds.get(cls.__name__)
-        if namesake is not None and namesake.__module__ != cls.__module__:
+        library = namesake is not None and namesake.__module__.partition(".")[0] == "gptree"
+        if namesake is not None and library and namesake.__module__ != cls.__module__:
             raise TypeError(
                 f"settings are stored by the name of their class, and {namesake.__module__} has a {cls.__name__}: "
                 "choose another name."

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import ast
 import re
 
 import pytest
-from pages import ROOT
+from pages import ROOT, definitions
 
 SOURCE = ROOT / "src" / "gptree"
 PAGE = ROOT / "docs" / "paper.md"
@@ -18,19 +17,6 @@ _PLACE = re.compile(r"`([\w/]+\.py)::([\w.]+)`")
 
 Place = tuple[str, str]
 """A file and a qualified name in it."""
-
-
-def definitions(text: str) -> dict[str, tuple[int, int]]:
-    """First and last line of every function and class, by qualified name."""
-    lines: dict[str, tuple[int, int]] = {}
-    stack: list[tuple[str, ast.AST]] = [("", ast.parse(text))]
-    while stack:
-        prefix, parent = stack.pop()
-        for node in ast.iter_child_nodes(parent):
-            if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-                lines[prefix + node.name] = (node.lineno, node.end_lineno or node.lineno)
-                stack.append((f"{prefix}{node.name}.", node))
-    return lines
 
 
 def tags(text: str) -> set[tuple[str, str]]:

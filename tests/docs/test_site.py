@@ -107,9 +107,11 @@ def public_names() -> dict[str, set[str]]:
 
 
 def test_every_page_is_in_the_navigation() -> None:
-    """Pages of docs/ and of the API reference, and no page that is not there."""
+    """Pages of docs/ and of the API reference, and no page that is not there; results link to each other."""
     text = (ROOT / "mkdocs.yml").read_text(encoding="utf-8").partition("\nnav:")[2]
     listed = set(re.findall(r"[\w./-]+\.md", text))
+    for page in (ROOT / "docs" / "results").glob("*.md"):
+        listed |= {f"results/{link}" for link in re.findall(r"\]\(([\w-]+\.md)", page.read_text(encoding="utf-8"))}
     written = {page.relative_to(ROOT / "docs").as_posix() for page in (ROOT / "docs").rglob("*.md")}
     generated = {"contributing.md", "changelog.md", "api/index.md", *(f"api/{name}.md" for name in public_names())}
     assert listed == written | generated

@@ -89,6 +89,17 @@ def test_mean_and_variance_equal_explicit_inverses(name: str) -> None:
             assert_close(variance[s, v], sigma.diagonal())
 
 
+@pytest.mark.parametrize("name", SPACES)
+def test_squared_norm_is_that_of_the_prior(name: str) -> None:
+    p = make_problem(seed=1)
+    space = spaces(p)[name]
+    weights = space.weights(space.factor(p.omega), p.omega, p.shifted)
+    mean, norm = space.mean(weights), space.squared_norm(weights)
+    for s in range(3):
+        for v in range(4):
+            assert_close(norm[s, v], mean[s, v] @ torch.linalg.inv(p.K[v]) @ mean[s, v])
+
+
 def test_weights_predict_at_new_points() -> None:
     p = make_problem(seed=2)
     dense, weight = FunctionSpace(p.K), WeightSpace(p.features)

@@ -166,7 +166,7 @@ def own_backbone() -> nn.Module:
 def deep(backbone: nn.Module | None = None, how: dict[str, Any] | None = None, **parameters: Any) -> Any:
     """A fitted deep classifier: on the blobs, or on the pictures if its backbone is a convolutional network."""
     training = {"epochs": 3, "cross_entropy_epochs": 1, "batch_size": 16, "learning_rate": 0.05, "validation": 2}
-    settings = {"training": Training(**(training | (how or {}))), "sparse": VariationalTree(inducing=2), **ALWAYS}
+    settings = {"training": Training(**(training | (how or {}))), "variational": VariationalTree(inducing=2), **ALWAYS}
     model = DeepGPTreeClassifier(vectors() if backbone is None else backbone, **{**settings, **parameters})
     chosen = (NUMBERS < BASE) & (PLACE < ROWS - 1)
     inputs = BLOBS if backbone is None or isinstance(backbone, nn.Sequential) else PICTURES
@@ -223,7 +223,7 @@ SHALLOW: dict[str, Callable[[], Any]] = {
         "rbf", inference=SparseVariational(inducing=2, learn=LearnKernel(steps=3, per_node=True))
     ),
     "inducing_points": lambda: forest(node_limit=InducingPoints(10)),
-    "exemplars": lambda: forest(node_limit=SubsetOfData(10)),
+    "subset_of_data": lambda: forest(node_limit=SubsetOfData(10)),
     "no_limit": lambda: tree(node_limit=None),
     # prior means
     "zero_mean": lambda: forest(prior_mean=None),

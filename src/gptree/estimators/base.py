@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ from gpytorch.kernels import Kernel
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from gptree.estimators.state import FittedState, Query
+from gptree.estimators.state import FittedState, Query, fitted_value
 from gptree.estimators.validation import memory_bytes, placement, to_numpy
 from gptree.incremental import Growth
 from gptree.inference import CoordinateAscent, Inference, LargeNodes, PredictAt, as_large_nodes
@@ -24,77 +24,75 @@ from gptree.tree import ClassTree
 OUTPUT_SCALE = 10.0
 EXPERT_SWEEPS = CoordinateAscent(sweeps=3, tolerance=0.0)
 
-PARAMETERS = """
-Parameters
-----------
-kernel : None, "linear", "rbf", "matern52" or a GPyTorch kernel
-    None is an RBF kernel with length-scale 1 and output scale 10. `kernel_` is the fitted kernel.
-inference : None, Gibbs(...), CoordinateAscent(...), SparseVariational(...) or one of your own
-    None is three sweeps of coordinate ascent around experts, and `CoordinateAscent()` with zero prior means.
-prior_mean : "experts", None, an expert, a classifier or a function
-    Where the prior means of the nodes come from: the default pool of closed-form experts; nowhere (zero means, as in
-    the paper); an expert of `gptree.experts`; any scikit-learn classifier with `predict_proba`, which is
-    cross-validated; or a function from raw features to class scores in the order of `classes_` that never saw the
-    labels, such as a zero-shot model.
-tree : None, a builder, its name, a ClassTree or nested lists of labels
-    None is 2-means on the class means, the paper's tree.
-predict_at : "mean" or "quadrature"
-    Node probabilities at the latent mean, or integrated over the latent posterior. Around experts the mean predicts
-    better; the paper and the deep classifier, which have none, integrate.
-feature_map : None, "sphere", "unit" or a transformer
-    "sphere" centres the features and scales them to unit length, see `SphereMap`; "unit" scales only, as in the paper.
-class_prior : None, "empirical" or array-like (C,)
-    Class probabilities that the prior means of the nodes express, in the order of `classes_`. None leaves the prior
-    means as they are.
-node_limit : "auto", None, int, SubsetOfData(...) or InducingPoints(...)
-    What nodes with many points do. "auto" is `InducingPoints(256)` for coordinate ascent and `SubsetOfData(1024)` for
-    Gibbs sampling; a number is `SubsetOfData` of so many points; None is no limit. With growth, the nodes of the base
-    session see their points through the exemplars of their classes.
-growth : None or Growth(...)
-    A `Growth` makes `fit` the base session of a model whose classes keep arriving: only a few exemplars of each class
-    are kept. Without it `fit` keeps all rows, and the first `add_classes` learns what it needs from them.
-dtype : "float64" or "float32"
-device : "auto", "cpu", "cuda", …
-memory_budget : int, optional
-    Bytes that Gram matrices, factors and working memory may take together, roughly. None is 2 GiB, and a quarter of
-    the memory of a GPU.
-n_jobs : int, optional
-    Workers for the nodes, through joblib; any joblib backend.
-random_state : int, RandomState or None
-verbose : bool
-    Show a progress bar while fitting.
-"""
-
-ATTRIBUTES = """
-Attributes
-----------
-classes_ : ndarray (C,)
-    Labels in the order of the columns of `predict_proba`: sorted, then those that arrived later.
-tree_ : ClassTree
-    The class tree; of a forest, the first one.
-kernel_ : Kernel
-    The fitted kernel.
-diagnostics_ : dict of ndarray
-    How inference went at each node.
-journal_ : tuple of Entry
-    What happened since the model was fitted.
-sessions_ : list of ndarray
-    Labels that each session brought.
-memory_ : Memory
-    The examples that are kept, and the bytes that all takes.
-model_ : ForestModel
-    Trees and node posteriors, for researchers.
-state_ : FittedState
-    Everything that was learnt, as one frozen value.
-n_features_in_ : int
-feature_names_in_ : ndarray of str
-    Only if X had string column names.
-"""
-
 
 @dataclass(eq=False, repr=False)
 class TreeEstimator(SettingsParameters, ClassifierMixin, BaseEstimator):
-    """Parameters that a single tree and a forest share; see `PARAMETERS`."""
+    """Parameters and fitted values that a single tree and a forest share.
+
+    Parameters
+    ----------
+    kernel : None, "linear", "rbf", "matern52" or a GPyTorch kernel
+        None is an RBF kernel with length-scale 1 and output scale 10. `kernel_` is the fitted kernel.
+    inference : None, Gibbs(...), CoordinateAscent(...), SparseVariational(...) or one of your own
+        None is three sweeps of coordinate ascent around experts, and `CoordinateAscent()` with zero prior means.
+    prior_mean : "experts", None, an expert, a classifier or a function
+        Where the prior means of the nodes come from: the default pool of closed-form experts; nowhere (zero means, as
+        in the paper); an expert of `gptree.experts`; any scikit-learn classifier with `predict_proba`, which is
+        cross-validated; or a function from raw features to class scores in the order of `classes_` that never saw the
+        labels, such as a zero-shot model.
+    tree : None, a builder, its name, a ClassTree or nested lists of labels
+        None is 2-means on the class means, the paper's tree.
+    predict_at : "mean" or "quadrature"
+        Node probabilities at the latent mean, or integrated over the latent posterior. Around experts the mean predicts
+        better; the paper and the deep classifier, which have none, integrate.
+    feature_map : None, "sphere", "unit" or a transformer
+        "sphere" centres the features and scales them to unit length, see `SphereMap`; "unit" scales only, as in the
+        paper.
+    class_prior : None, "empirical" or array-like (C,)
+        Class probabilities that the prior means of the nodes express, in the order of `classes_`. None leaves the prior
+        means as they are.
+    node_limit : "auto", None, int, SubsetOfData(...) or InducingPoints(...)
+        What nodes with many points do. "auto" is `InducingPoints(256)` for coordinate ascent and `SubsetOfData(1024)`
+        for Gibbs sampling; a number is `SubsetOfData` of so many points; None is no limit. With growth, the nodes of
+        the base session see their points through the exemplars of their classes.
+    growth : None or Growth(...)
+        A `Growth` makes `fit` the base session of a model whose classes keep arriving: only a few exemplars of each
+        class are kept. Without it `fit` keeps all rows, and the first `add_classes` learns what it needs from them.
+    dtype : "float64" or "float32"
+    device : "auto", "cpu", "cuda", …
+    memory_budget : int, optional
+        Bytes that Gram matrices, factors and working memory may take together, roughly. None is 2 GiB, and a quarter of
+        the memory of a GPU.
+    n_jobs : int, optional
+        Workers for the nodes, through joblib; any joblib backend.
+    random_state : int, RandomState or None
+    verbose : bool
+        Show a progress bar while fitting.
+
+    Attributes
+    ----------
+    classes_ : ndarray (C,)
+        Labels in the order of the columns of `predict_proba`: sorted, then those that arrived later.
+    tree_ : ClassTree
+        The class tree; of a forest, the first one.
+    kernel_ : Kernel
+        The fitted kernel.
+    diagnostics_ : dict of ndarray
+        How inference went at each node.
+    journal_ : tuple of Entry
+        What happened since the model was fitted.
+    sessions_ : list of ndarray
+        Labels that each session brought.
+    memory_ : Memory
+        The examples that are kept, and the bytes that all takes.
+    model_ : ForestModel
+        Trees and node posteriors, for researchers.
+    state_ : FittedState
+        Everything that was learnt, as one frozen value.
+    n_features_in_ : int
+    feature_names_in_ : ndarray of str
+        Only if X had string column names.
+    """
 
     _: KW_ONLY
     kernel: str | Kernel | None = None
@@ -112,6 +110,7 @@ class TreeEstimator(SettingsParameters, ClassifierMixin, BaseEstimator):
     n_jobs: int | None = None
     random_state: Any = None
     verbose: bool = False
+    state_: FittedState = field(init=False)
 
     # ------------------------------------------------------------------------------------- what parameters stand for
 
@@ -199,20 +198,9 @@ class TreeEstimator(SettingsParameters, ClassifierMixin, BaseEstimator):
         check_is_fitted(self)
         return self.state_
 
-    @property
-    def classes_(self) -> np.ndarray:
-        """Labels (C,) in the order of the columns of `predict_proba`."""
-        return self._state().classes
-
-    @property
-    def model_(self) -> Any:
-        """Trees and node posteriors, a `gptree.model.ForestModel`."""
-        return self._state().model
-
-    @property
-    def feature_map_(self) -> Any:
-        """The fitted feature map, or None."""
-        return self._state().feature_map
+    classes_ = fitted_value("classes", "Labels (C,) in the order of the columns of `predict_proba`.")
+    model_ = fitted_value("model", "Trees and node posteriors, a `gptree.model.ForestModel`.")
+    feature_map_ = fitted_value("feature_map", "The fitted feature map, or None.")
 
     @property
     def tree_(self) -> ClassTree:

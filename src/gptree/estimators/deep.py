@@ -38,6 +38,7 @@ from gptree.estimators.deep_state import DeepState
 from gptree.estimators.deep_storage import load_deep, save_deep
 from gptree.estimators.explain import path_matrix
 from gptree.estimators.forest import GPForestClassifier, GPTreeClassifier
+from gptree.estimators.state import fitted_value
 from gptree.inference import PredictAt
 from gptree.settings import SettingsParameters, require
 from gptree.tree import ClassTree
@@ -154,6 +155,7 @@ class DeepGPTreeClassifier(SettingsParameters, ClassifierMixin, BaseEstimator):
     device: str = "auto"
     folder: str | Path | None = None
     verbose: bool = False
+    state_: DeepState = field(init=False)
 
     @classmethod
     def paper(cls, experiment: Experiment, backbone: nn.Module | None = None, **changes: Any) -> Self:
@@ -412,35 +414,12 @@ class DeepGPTreeClassifier(SettingsParameters, ClassifierMixin, BaseEstimator):
         state = self._state()
         return state.labels if state.classifier is None else state.classifier.classes_
 
-    @property
-    def network_(self) -> nn.Module:
-        """The trained network."""
-        return self._state().network
-
-    @property
-    def ensemble_(self) -> Any:
-        """The layers on top of the network that predict; None where `classifier` predicts."""
-        return self._state().ensemble
-
-    @property
-    def classifier_(self) -> Any:
-        """The fitted `classifier`, or None."""
-        return self._state().classifier
-
-    @property
-    def log_(self) -> list[dict[str, Any]]:
-        """A row an epoch."""
-        return self._state().log
-
-    @property
-    def best_epoch_(self) -> int:
-        """The epoch whose state was kept."""
-        return self._state().best_epoch
-
-    @property
-    def rows_(self) -> np.ndarray:
-        """The rows trained on."""
-        return self._state().rows
+    network_ = fitted_value("network", "The trained network.")
+    ensemble_ = fitted_value("ensemble", "The layers on top of the network that predict; None where `classifier` does.")
+    classifier_ = fitted_value("classifier", "The fitted `classifier`, or None.")
+    log_ = fitted_value("log", "A row an epoch, see `gptree.deep.Trained`.")
+    best_epoch_ = fitted_value("best_epoch", "The epoch whose state was kept.")
+    rows_ = fitted_value("rows", "The rows trained on.")
 
     @property
     def tree_(self) -> ClassTree:

@@ -6,9 +6,9 @@ import copy
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import numpy as np
 import torch
@@ -18,7 +18,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import validate_data
 from torch import Tensor
 
-from gptree.estimators.base import ATTRIBUTES, PARAMETERS
+from gptree.estimators.base import TreeEstimator
 from gptree.estimators.explain import ExplainMixin
 from gptree.estimators.feature_map import make_feature_map
 from gptree.estimators.incremental import IncrementalMixin
@@ -27,11 +27,13 @@ from gptree.estimators.state import FittedState, map_features, on_sphere, with_p
 from gptree.estimators.storage import load_estimator, save_estimator
 from gptree.estimators.validation import as_expert, check_held_out, check_targets, class_log_prior, to_numpy
 from gptree.experts import Examples, Expert, FittedExpert
-from gptree.incremental import Entry, base_experts, fit_base, now
+from gptree.incremental import Entry, base_experts, fit_base
 from gptree.inference import FixedInducingPoints, Gibbs, Inference, LargeNodes, class_inducing
 from gptree.maths.kernels import make_kernel
 from gptree.model import ForestModel, TrainingData, fit_forest
 from gptree.tree import ClassTree, build_tree, label_hashes
+
+C = TypeVar("C")
 
 #: Likelihood weight of every point where all classes have one example: the experts decide, and the variances keep their
 #: order for `novelty_score`.
@@ -86,7 +88,7 @@ class _TreeClassifier(IncrementalMixin, OpenSetMixin, ExplainMixin):
             feature_map.fit(X, y)
         features = map_features(feature_map, X, *self._placement())
         trees = self._build_trees(features, codes, classes.tolist(), seed)
-        entry = Entry("fit", tuple(classes.tolist()), tuple(np.bincount(codes).tolist()), time=now())
+        entry = Entry("fit", tuple(classes.tolist()), tuple(np.bincount(codes).tolist()))
         origins = np.stack([np.zeros(len(X), dtype=np.int64), np.arange(len(X))], 1)
         shared = {"memory_budget": memory_budget, "n_jobs": self.n_jobs, "seed": seed}
         fitted: dict[str, Any] = {
@@ -220,13 +222,18 @@ def _progress(shown: bool, nodes: int) -> Iterator[Callable[[int], None] | None]
         yield lambda count: bar.advance(task, count)
 
 
-def _documented(parameters: str = "") -> Callable[[type], type]:
-    """Complete the docstring of a classifier by the parameters and attributes that all share; its own come last."""
+def _documented(parameters: str = "") -> Callable[[type[C]], type[C]]:
+    """Put the parameters and attributes that all share, and a class's own parameters, before its examples."""
 
-    def decorate(cls: type) -> type:
-        summary, example = (cls.__doc__ or "").split("Examples\n", 1)
-        indented = "\n".join(f"    {line}".rstrip() for line in (PARAMETERS + parameters + ATTRIBUTES).splitlines())
-        cls.__doc__ = f"{summary.rstrip()}\n{indented}\n\n    Examples\n{example}"
+    def decorate(cls: type[C]) -> type[C]:
+        if "    Examples\n" not in (cls.__doc__ or ""):  # python -OO
+            return cls
+        assert cls.__doc__ is not None
+        assert TreeEstimator.__doc__ is not None
+        summary, examples = cls.__doc__.split("    Examples\n")
+        _, shared = TreeEstimator.__doc__.split("    Parameters\n")
+        shared = shared.replace("\n\n    Attributes\n", f"\n{parameters}\n\n    Attributes\n").rstrip()
+        cls.__doc__ = f"{summary}    Parameters\n{shared}\n\n    Examples\n{examples}"
         return cls
 
     return decorate
@@ -277,11 +284,7 @@ class GPTreeClassifier(_TreeClassifier):
         return cls(**{**settings, **parameters})
 
 
-@_documented(
-    """n_estimators : int
-    Number of trees. Their probabilities are averaged.
-"""
-)
+@_documented("    n_estimators : int\n        Number of trees. Their probabilities are averaged.")
 @dataclass(eq=False, repr=False)
 class GPForestClassifier(_TreeClassifier):
     """Several class trees, built from different seeds, their probabilities averaged.
@@ -296,7 +299,7 @@ class GPForestClassifier(_TreeClassifier):
     array(['b'], dtype='<U1')
     """
 
-    n_estimators: int = 4
+    n_estimators: int = field(default=4, kw_only=True)
 
     def _n_trees(self) -> int:
         if not (isinstance(self.n_estimators, int | np.integer) and self.n_estimators >= 1):

@@ -23,7 +23,6 @@ from gptree.incremental import (
     GrowthConfig,
     base_of,
     grow,
-    now,
     with_novel_experts,
 )
 from gptree.incremental.journal import Kind
@@ -186,7 +185,7 @@ class IncrementalMixin(TreeEstimator):
 
     def _do(self, kind: Kind, *, labels: tuple[Any, ...], note: str = "", **examples: Any) -> Self:
         self._check_can_grow()
-        entry = Entry(kind, labels, time=now(), note=note, **examples)
+        entry = Entry(kind, labels, note=note, **examples)
         return self._become((*self._state().journal, entry))
 
     def _become(self, journal: tuple[Entry, ...]) -> Self:

@@ -32,6 +32,11 @@ def on_sphere(feature_map: Any, features: Tensor) -> Tensor:
     return torch.as_tensor(unit_length(features.cpu().numpy()), dtype=features.dtype, device=features.device)
 
 
+def fitted_value(name: str, doc: str) -> Any:
+    """A property of an estimator: the value of this name in its fitted state."""
+    return property(lambda estimator: getattr(estimator._state(), name), doc=doc)
+
+
 class Query(NamedTuple):
     """Rows that a fitted state was asked about, and its answer."""
 

@@ -2,7 +2,7 @@
 
 from gptree.incremental.base import base_experts, base_novelty, base_of, fit_base, with_novel_experts
 from gptree.incremental.exemplars import Herding, KMeansExemplars, KMeansPlusPlusExemplars
-from gptree.incremental.journal import ClassRegistry, Entry, now, replay
+from gptree.incremental.journal import ClassRegistry, Entry, replay
 from gptree.incremental.sessions import grow
 from gptree.incremental.state import BaseState, GrownState, GrowthConfig, Novelty
 from gptree.incremental.strategies import Graft, Growth, RebuildTree, SessionTree, SharedRoot, Strategy
@@ -28,7 +28,6 @@ __all__ = [
     "base_of",
     "fit_base",
     "grow",
-    "now",
     "replay",
     "with_novel_experts",
 ]

@@ -1,4 +1,4 @@
-"""What happened to a model, and what it therefore holds.
+"""The journal of operations on classes, and the registry of classes that it leaves.
 
 A journal is a sequence of entries; `replay` reads it from the start and says which classes there are, with which
 examples. A grown model is a function of the base session and of this registry alone: a class that was added and
@@ -8,7 +8,7 @@ removed again leaves no trace, and taking an entry back is reading the journal w
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Literal
 
@@ -21,18 +21,31 @@ Kind = Literal["fit", "add_classes", "add_examples", "remove_classes", "rename_c
 
 @dataclass(frozen=True, eq=False)
 class Entry:
-    """One operation: the labels it was about, and how many examples of each it brought."""
+    """One operation: the labels it was about, and how many examples of each it brought.
+
+    Attributes
+    ----------
+    kind : str
+        "fit" or the name of the operation.
+    labels : tuple
+    counts : tuple of int
+        Examples of each label.
+    time : str
+        When, ISO 8601 in UTC.
+    note : str
+    features : (k, d) or None
+        Mapped features of the examples, label after label.
+    rows : tuple of int
+        (k,) where they stood in what was given.
+    """
 
     kind: Kind
     labels: tuple[Any, ...]
     counts: tuple[int, ...] = ()
-    time: str = ""
-    """When, ISO 8601 in UTC."""
+    time: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
     note: str = ""
     features: Tensor | None = None
-    """(k, d) mapped features it brought, label after label."""
     rows: tuple[int, ...] = ()
-    """(k,) where they stood in what was given."""
 
     def examples(self, label: Any) -> Tensor:
         """The features of one label."""
@@ -43,10 +56,6 @@ class Entry:
     @property
     def y(self) -> list[Any]:
         return [label for label, count in zip(self.labels, self.counts, strict=True) for _ in range(count)]
-
-
-def now() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 @dataclass(frozen=True, eq=False)
@@ -243,5 +252,5 @@ def _check_known(registry: ClassRegistry, labels: Sequence[Any], rule: str) -> N
 
 
 def _named(labels: Sequence[Any]) -> str:
-    shown = ", ".join(repr(label) for label in labels[:5]) + (", …" if len(labels) > 5 else "")
-    return f"the labels {shown} are" if len(labels) > 1 else f"the label {shown} is"
+    listed = ", ".join(repr(label) for label in labels[:5]) + (", …" if len(labels) > 5 else "")
+    return f"the labels {listed} are" if len(labels) > 1 else f"the label {listed} is"

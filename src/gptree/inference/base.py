@@ -73,7 +73,7 @@ class Inference(NamedSettings, ABC):
     Notes
     -----
     `gptree.inference.make_posterior` makes the posterior from Gaussian sites; examples/own_inference.py is a Laplace
-    approximation in a screen, docs/skeletons/inference.py a file to begin with.
+    approximation in a screen, examples/skeletons/inference.py a file to begin with.
 
     Examples
     --------

@@ -71,7 +71,7 @@ class InducingPoints(Settings):
 class FixedInducingPoints(Settings):
     """Every node, large or small, sees its points through given inducing rows of its classes.
 
-    Which rows these are is part of the data (`TrainingData.exemplars`): the exemplars of a base session, which are
+    Which rows these are is part of the data (`TrainingData.inducing`): the exemplars of a base session, which are
     what is kept when the other rows are dropped, or the inducing points that an inference chose.
 
     Parameters

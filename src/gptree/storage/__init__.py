@@ -1,6 +1,7 @@
 """Models on disk: folders written as a whole, records, settings and kernels as JSON and tensors."""
 
 from gptree.storage.codec import KERNEL, JsonValue, decode, encode, labels_from_json, labels_to_json
+from gptree.storage.files import write_atomically
 from gptree.storage.folder import DOCUMENT, StorageError, read_folder, write_folder
 from gptree.storage.kernels import kernel_from_parts, kernel_to_parts
 from gptree.storage.record import Serializable, below, present, restore
@@ -21,5 +22,6 @@ __all__ = [
     "present",
     "read_folder",
     "restore",
+    "write_atomically",
     "write_folder",
 ]

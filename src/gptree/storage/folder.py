@@ -19,6 +19,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from gptree.storage.files import write_atomically
 from gptree.storage.version2 import upgraded
 
 FORMAT = "gptree"
@@ -29,9 +30,6 @@ _OWN_FILES = re.compile(r"arrays-\w+\.safetensors|\.(arrays|model\.json)-\d+\.tm
 
 class StorageError(ValueError):
     """A folder that holds no model, a damaged one, or one of a version that cannot be read."""
-
-
-# ------------------------------------------------------------------------------------------------------- folders
 
 
 def write_folder(folder: str | Path, document: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
@@ -50,10 +48,7 @@ def write_folder(folder: str | Path, document: Mapping[str, Any], tensors: Mappi
     arrays_document = {"arrays": arrays.name, "sha256": digest, "aliases": aliases}
     complete = {"format": FORMAT, "version": VERSION, **arrays_document, **document}
     complete["checksum"] = _checksum(complete)
-    draft = folder / f".{DOCUMENT}-{os.getpid()}.tmp"
-    draft.write_text(json.dumps(complete, indent=1, allow_nan=False) + "\n", encoding="utf-8")
-    _sync(draft)
-    os.replace(draft, folder / DOCUMENT)
+    write_atomically(folder / DOCUMENT, json.dumps(complete, indent=1, allow_nan=False) + "\n")
     for stale in folder.iterdir():
         if stale != arrays and _OWN_FILES.fullmatch(stale.name):
             stale.unlink()
