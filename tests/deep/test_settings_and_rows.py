@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from gptree import metrics
 from gptree.deep import Arrays, Cosine, Milestones, Training, embed, measure, mlp
-from gptree.deep.loop.rows import epoch_plan, split_rows
+from gptree.deep.data.base import epoch_plan
+from gptree.deep.loop.task import split_rows
 
 counts_of_classes = st.lists(st.integers(2, 30), min_size=2, max_size=6)
 
@@ -64,7 +65,7 @@ def test_learning_rates() -> None:
     [
         {"epochs": 0},
         {"cross_entropy_epochs": 201},
-        {"objective": "cross-entropy"},
+        {"objective": "cross entropy"},
         {"schedule": "cosine"},
         {"batch_size": 0},
         {"learning_rate": 0.0},

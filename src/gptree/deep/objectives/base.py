@@ -1,36 +1,49 @@
-"""What the network learns before the head joins: a classification of single pictures, without a GP.
-
-An objective is a value. It changes the pictures of a batch, and makes the layer that turns embeddings into a loss and
-into class log-probabilities. Its random numbers are keyed by the seed of the batch.
-"""
+"""The interface of objectives: what a network learns before the head joins, a classification of single pictures."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from gptree.deep.ensemble import Layer
-from gptree.settings import Settings, require
+from gptree.settings import NamedSettings, require
 
 #: Sets the random numbers of mixing apart from those of augmentation, which have the same seed.
 _MIXING = 1
 
 
 @dataclass(frozen=True, kw_only=True)
-class Objective(Settings, ABC):
-    """What the objectives share.
+class Objective(NamedSettings, ABC):
+    """An objective: a frozen dataclass that subclasses this and has `logits` and `cost`.
 
-    rotations : every picture is seen upright and turned by 90°, 180° and 270°, each a class of its own: C classes
-        become 4 C, and a batch has four times the pictures. Features learned so serve unseen classes better.
-        Predictions are for upright pictures, among the C upright classes.
-    mixup : parameter of the Beta distribution from which each batch draws its λ. Neighbours in a batch (which is in
-        random order) are mixed, λ of the one and 1 − λ of the other, and so are their losses. 0 mixes nothing.
+    It changes the pictures of a batch, and makes the layer that turns embeddings into a loss and into class
+    log-probabilities. Its random numbers are keyed by the seed of the batch. With a `name` it is found by that name:
+    ``Training(objective="cosine-margin")``.
+
+    Parameters
+    ----------
+    rotations : bool
+        Every picture is seen upright and turned by 90°, 180° and 270°, each a class of its own: C classes become 4 C,
+        and a batch has four times the pictures. Features learned so serve novel classes better. Predictions are for
+        upright pictures, among the C upright classes.
+    mixup : float
+        Parameter of the Beta distribution from which each batch draws its λ. Neighbours in a batch (which is in random
+        order) are mixed, λ of the one and 1 − λ of the other, and so are their losses. 0 mixes nothing.
+
+    Attributes
+    ----------
+    bias : bool
+        Class variable: whether the layer has a bias.
     """
+
+    family: ClassVar[str] = "objective"
+    example: ClassVar[str] = "CrossEntropy(label_smoothing=0.1)"
+    bias: ClassVar[bool] = False
 
     rotations: bool = False
     mixup: float = 0.0
@@ -67,54 +80,15 @@ class Objective(Settings, ABC):
         return ObjectiveLayer(self, width, n_classes, seed, dtype)
 
     @abstractmethod
-    def logits(self, layer: ObjectiveLayer, embeddings: Tensor) -> Tensor: ...
+    def logits(self, layer: ObjectiveLayer, embeddings: Tensor) -> Tensor:
+        """Class scores (B, C) of embeddings (B, d), from the weights of the layer."""
 
     @abstractmethod
-    def cost(self, logits: Tensor, y: Tensor) -> Tensor: ...
+    def cost(self, logits: Tensor, y: Tensor) -> Tensor:
+        """The mean loss of rows with class scores (B, C) and classes y (B,)."""
 
     def _share(self, seed: int) -> float:
         return float(np.random.default_rng([seed, _MIXING]).beta(self.mixup, self.mixup)) if self.mixup else 1.0
-
-
-@dataclass(frozen=True, kw_only=True)
-class CrossEntropy(Objective):
-    """Softmax of a linear layer; `label_smoothing` gives this share of the target to all classes alike."""
-
-    label_smoothing: float = 0.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(0 <= self.label_smoothing < 1, f"label_smoothing lies in [0, 1), got {self.label_smoothing}.")
-
-    def logits(self, layer: ObjectiveLayer, embeddings: Tensor) -> Tensor:
-        return functional.linear(embeddings, layer.weight, layer.bias)
-
-    def cost(self, logits: Tensor, y: Tensor) -> Tensor:
-        return functional.cross_entropy(logits, y, label_smoothing=self.label_smoothing)
-
-
-@dataclass(frozen=True, kw_only=True)
-class CosineMargin(Objective):
-    """Softmax of scale · (cos θ_c − margin · [c = y]), θ_c the angle between embedding and class vector (CosFace).
-
-    The head and nearest class means look at angles too, so that the features suit them.
-    """
-
-    scale: float = 16.0
-    margin: float = 0.1
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(self.scale > 0, f"scale must be positive, got {self.scale}.")
-        require(0 <= self.margin < 2, f"margin is a difference of cosines, in [0, 2), got {self.margin}.")
-
-    def logits(self, layer: ObjectiveLayer, embeddings: Tensor) -> Tensor:
-        towards, classes = functional.normalize(embeddings, dim=-1), functional.normalize(layer.weight, dim=-1)
-        return self.scale * functional.linear(towards, classes)
-
-    def cost(self, logits: Tensor, y: Tensor) -> Tensor:
-        own = torch.arange(logits.shape[1], device=y.device) == y[:, None]
-        return functional.cross_entropy(logits - self.scale * self.margin * own.to(logits), y)
 
 
 class ObjectiveLayer(Layer):
@@ -127,7 +101,7 @@ class ObjectiveLayer(Layer):
         random = torch.Generator().manual_seed(seed)
         weight = torch.empty(outputs, width, dtype=dtype).uniform_(-1, 1, generator=random) / width**0.5
         self.weight = nn.Parameter(weight)
-        self.bias = nn.Parameter(torch.zeros(outputs, dtype=dtype)) if isinstance(objective, CrossEntropy) else None
+        self.bias = nn.Parameter(torch.zeros(outputs, dtype=dtype)) if objective.bias else None
 
     def loss(self, embeddings: Tensor, y: Tensor, seed: int) -> Tensor:
         """Mean over the pictures that `objective.pictures` made of rows with classes y (B,)."""
