@@ -1,4 +1,4 @@
-"""Which unlabelled rows to label next.
+"""Active learning: the unlabelled rows to label next.
 
 A label helps the rows around it. With u_j how unsure the model is of row j, k the default kernel (an RBF on the sphere,
 without its output scale) and L what is labelled, the rows S to label are those that most increase

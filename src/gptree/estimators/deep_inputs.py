@@ -1,4 +1,4 @@
-"""Whatever a deep classifier is given, as a source of `gptree.deep` and labels."""
+"""Inputs of a deep classifier as a source of `gptree.deep`, and labels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What users hand over, checked: arrays, labels, devices, prior means."""
+"""Checks of arrays, labels, devices and prior means."""
 
 from __future__ import annotations
 

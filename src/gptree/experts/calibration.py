@@ -1,4 +1,4 @@
-"""Choosing an expert's setting and temperature on its left-out scores, the same way for every expert.
+"""The choice of an expert's setting and temperature by left-out NLL, the same for every expert.
 
 Examples of one-shot classes take no part in a choice, and neither do their classes: among the left-out rows
 such a class can only ever be wrong, and the choice would learn to rule it out.
@@ -17,7 +17,7 @@ from gptree.experts.base import Fit, FittedExpert
 from gptree.experts.examples import Examples
 
 # A choice looks at no more than this many scores (rows × classes) per value of the grid, unless that leaves
-# fewer rows than the second number: the left-out rows of 1,000 points judge one or two numbers well.
+# fewer rows than the second number: 1,000 left-out rows are enough to choose one or two numbers.
 MAX_CALIBRATION_SIZE = 2**19
 MIN_CALIBRATION_ROWS = 1_000
 CHUNK_SIZE = 2**21  # scores computed at a time otherwise: 16 MB, small enough for the allocator to reuse
@@ -38,7 +38,7 @@ class LeftOutScorer(Protocol):
     """Of tempered scores over classes where nothing can be learnt; see `temperature_centre`."""
 
     def scores(self, grid: tuple[float, ...], rows: Tensor) -> Tensor:
-        """(len(grid), len(rows), C). The own-class score of a row that is not usable may be any finite number."""
+        """(len(grid), len(rows), C). For a row that is not usable, the score of its class may be any finite number."""
         ...
 
     def fitted(self, value: float, temperature: float) -> FittedExpert: ...
@@ -88,15 +88,25 @@ def choose(scorer: LeftOutScorer, examples: Examples, calibration: CalibrationRo
         return Choice(scorer.fallback, temperature_centre(scores, scorer.spread), scores[:0])
     scores = scorer.scores(scorer.grid, calibration.rows)
     centres = [temperature_centre(each, scorer.spread) for each in scores]
-    found = [
+    fits = [
         best_temperature(calibration.see(s), calibration.labels, tau0) for s, tau0 in zip(scores, centres, strict=True)
     ]
-    best = min(range(len(found)), key=lambda k: found[k][1])
-    return Choice(scorer.grid[best], found[best][0], scores[best])
+    best = min(range(len(fits)), key=lambda k: fits[k][1])
+    return Choice(scorer.grid[best], fits[best][0], scores[best])
 
 
 def fit_tempered(scorer: LeftOutScorer, examples: Examples) -> Fit:
-    """Choose, then score every example left out."""
+    """Choose the value of the grid and the temperature by left-out NLL, then score every example left out.
+
+    Parameters
+    ----------
+    scorer : LeftOutScorer
+    examples : Examples
+
+    Returns
+    -------
+    Fit
+    """
     calibration = CalibrationRows.of(examples)
     value, tau, scores = choose(scorer, examples, calibration)
     left_out = examples.X.new_empty(len(examples), examples.n_classes, dtype=storage_dtype(examples))
@@ -120,21 +130,32 @@ def fill_own(scores: Tensor, examples: Examples, rows: Tensor) -> Tensor:
 
     Without its only example nothing is known of the class; an average class is what that leaves to expect.
     """
-    own = (~examples.usable[rows]).nonzero()[:, 0]
-    if len(own) == 0 or examples.n_classes == 1:
+    single = (~examples.usable[rows]).nonzero()[:, 0]
+    if len(single) == 0 or examples.n_classes == 1:
         return scores
-    scores, y = scores.clone(), examples.y[rows[own]]
-    scores[own, y] = 0
-    scores[own, y] = scores[own].sum(1) / (examples.n_classes - 1)
+    scores, y = scores.clone(), examples.y[rows[single]]
+    scores[single, y] = 0
+    scores[single, y] = scores[single].sum(1) / (examples.n_classes - 1)
     return scores
 
 
 def best_temperature(scores: Tensor, labels: Tensor, centre: float) -> tuple[float, float]:
-    """The τ that minimises the mean NLL of log-softmax(τ·score), (r, k) scores, and the minimum.
+    """The τ that minimises the mean NLL of log-softmax(τ·score), and the minimum.
 
     A weak prior, log τ ~ N(log `centre`, 1), counted as one point, decides where the rows do not (scores that
     separate them all, or hardly any rows) and is part of the minimum. The NLL is convex in τ, so that it has
-    one minimum in t = log τ, found by Newton steps inside a shrinking bracket.
+    one minimum in t = log τ, reached by Newton steps inside a shrinking bracket.
+
+    Parameters
+    ----------
+    scores : tensor (r, k)
+    labels : int64 tensor (r,)
+    centre : float
+        τ₀.
+
+    Returns
+    -------
+    temperature, nll : float
     """
     n = len(labels)
     t0 = math.log(centre)
@@ -158,7 +179,7 @@ def best_temperature(scores: Tensor, labels: Tensor, centre: float) -> tuple[flo
 
 
 def temperature_centre(scores: Tensor, spread: float) -> float:
-    """τ₀ = spread / (standard deviation of a row's scores over the classes, averaged over rows); 1 if they are equal.
+    """τ₀ = spread / (standard deviation of a row's scores (r, k) over the classes, averaged); 1 if they are equal.
 
     It makes the tempered scores of the classes spread by `spread` nats, whatever unit the scores come in. With
     one shot a class no temperature can be learnt, and τ₀ is the one used: over three data sets of 20 to

@@ -76,6 +76,8 @@ class ExemplarDensity(Expert):
 
 @dataclass(frozen=True, eq=False)
 class FittedKernelDensity(FittedExpert):
+    """A fitted `KernelDensity` or `ExemplarDensity`."""
+
     points: Tensor  # (n, d)
     labels: Tensor  # (n,)
     weights: Tensor  # (n,) how many examples each point stands for
@@ -205,7 +207,7 @@ class _ExemplarScorer:
 def exemplar_density(
     points: Tensor, labels: Tensor, weights: Tensor, n_classes: int, sharpness: float = 1.0, temperature: float = 1.0
 ) -> FittedKernelDensity:
-    """The density of weighted points (m, d) with class numbers labels (m,): nothing is chosen."""
+    """The kernel density of exemplars (m, d) with class numbers (m,) that stand for `weights` (m,) examples each."""
     weights = weights.to(points)
     masses = _masses(weights, labels, n_classes)
     return FittedKernelDensity(points, labels, weights, masses, sharpness, temperature)

@@ -14,10 +14,20 @@ ALONE = -1
 
 
 def shot_folds(y: Tensor, max_folds: int = 30) -> Tensor:
-    """Leave one shot out: fold k holds the k-th example of every class, modulo `max_folds`. Shape (n,).
+    """Folds that leave one shot out: fold k holds the k-th example of every class, modulo `max_folds`.
 
     Dropping one example of *every* class keeps the classes balanced. The only example of a class is left
     out `ALONE`, so that its class is there when points of other classes are scored.
+
+    Parameters
+    ----------
+    y : int64 tensor (n,)
+        Class numbers.
+    max_folds : int
+
+    Returns
+    -------
+    int64 tensor (n,)
     """
     if max_folds < 2:
         raise ValueError(f"max_folds must be at least 2, not {max_folds}: a class must survive each fold.")
@@ -34,15 +44,33 @@ class Examples:
     """Checked training examples; build them with `Examples.of`.
 
     To leave example i out is to leave out every example of its fold, or i only where the fold is `ALONE`.
+
+    Attributes
+    ----------
+    X : tensor (n, d)
+        Features.
+    y : int64 tensor (n,)
+        Class numbers 0 … C − 1.
+    n_classes : int
+        C.
+    folds : int64 tensor (n,)
+    counts : tensor (C,)
+        Examples of each class, in the dtype of X.
+    fold_counts : tensor (K, C)
+        Examples of each class in each fold.
+    calibration : bool tensor (n,)
+        Whether settings are chosen on an example.
+    raw : optional
+        What the features were computed from.
     """
 
-    X: Tensor  # (n, d) features
-    y: Tensor  # (n,) labels, 0..C-1
-    n_classes: int  # C
-    folds: Tensor  # (n,)
-    counts: Tensor  # (C,) examples of each class, in the dtype of X
-    fold_counts: Tensor  # (K, C) of them in each fold
-    calibration: Tensor  # (n,) whether choices are made on an example
+    X: Tensor
+    y: Tensor
+    n_classes: int
+    folds: Tensor
+    counts: Tensor
+    fold_counts: Tensor
+    calibration: Tensor
     raw: Any = None
 
     @classmethod
@@ -55,12 +83,28 @@ class Examples:
         raw: Any = None,
         calibration: Tensor | None = None,
     ) -> Examples:
-        """Features X (n, d) and labels y (n,) in 0..n_classes-1, every class with at least one example.
+        """Check and count examples.
 
-        `folds` (n,) default to `shot_folds`. A class of two or more examples must not lie in one fold; the
-        only example of a class is always left out alone. `raw` is whatever the features were computed
-        from, for experts that look at it rather than at X (`PriorScores`). `calibration` (n,) are booleans: settings
-        are chosen on left-out predictions of these examples alone. Give them where a network has learnt the others.
+        Parameters
+        ----------
+        X : tensor (n, d)
+            Features, float32 or float64.
+        y : int tensor (n,)
+            Class numbers 0 … n_classes − 1, every class with at least one example.
+        n_classes : int or None
+            None is the largest class number plus one.
+        folds : int tensor (n,), optional
+            `shot_folds` by default. A class of two or more examples must not lie in one fold; the only example of a
+            class is always left out alone.
+        raw : optional
+            What the features were computed from, for experts that look at it rather than at X (`PriorScores`).
+        calibration : bool tensor (n,), optional
+            Settings are chosen on left-out predictions of these examples alone. Give them where a network was trained
+            on the others.
+
+        Returns
+        -------
+        Examples
         """
         check_features(X)
         if not isinstance(y, Tensor) or y.is_floating_point() or y.dtype == torch.bool or y.shape != (len(X),):

@@ -55,6 +55,8 @@ class LDA(Expert):
 
 @dataclass(frozen=True, eq=False)
 class FittedLDA(FittedExpert):
+    """A fitted `LDA`."""
+
     centre: Tensor  # (d,) mean of all examples; distances do not depend on it, rounding errors do
     basis: Tensor  # (d, r) orthonormal, eigenvectors of S_w; r = min(n, d)
     variances: Tensor  # (r,) eigenvalues of S_w; 0 outside the basis
@@ -153,7 +155,7 @@ def _precisions(variances: Tensor, isotropic: float, shrinkage: float) -> Tensor
 
 
 def lda_scores(distances: Tensor, counts: Tensor, count_penalty: float) -> Tensor:
-    """Scores of distances (…, C) to class means that rest on `counts` (…, C) examples."""
+    """Scores −½ [n/(n+1) · distance + penalty · log(1 + 1/n)] of distances (…, C), n the `counts` (…, C)."""
     return (counts / (counts + 1) * distances + count_penalty * torch.log1p(1 / counts)).mul_(-0.5)
 
 

@@ -1,9 +1,9 @@
-"""Experts for classes that arrive later: what the base session learnt about telling novel classes apart, and its use.
+"""Experts for classes that arrive after the base session.
 
 Four experts score base and novel classes alike: LDA on the features and on random features, both with the covariance of
 the base classes; the kernel density of exemplars and shots; kernel ridge regression on the same points. Two pools of
-them say (1) whether a point belongs to a novel class at all, and (2) which one of them it would be. Which base class it
-would be is said by the experts of the base session, and nothing that arrives later changes that. With τ fitted to the
+them score (1) whether a point belongs to a novel class at all, and (2) which of these it would be. Which base class it
+would be is scored by the experts of the base session, and nothing that arrives later changes that. With τ fitted to the
 left-out examples of the novel classes,
 
     r(x) = logsumexp over novel classes − logsumexp over base classes of Σ_k w_k log p_k(x), + bias
@@ -44,7 +44,7 @@ class FittedSingle(FittedExpert):
 
 @dataclass(frozen=True, eq=False)
 class NovelClassExperts(Serializable):
-    """What the base session learnt: the four experts over the base classes, their settings, and both pools."""
+    """Four experts over the base classes, their settings for novel ones, and both pools; learnt in the base session."""
 
     lda: FittedLDA
     random_lda: FittedRandomFeatures  # on a FittedLDA
@@ -102,7 +102,7 @@ class NovelClassExperts(Serializable):
         return grown, grown.combined(base_left_out, left_out)
 
     def _sharpness(self, left_out: list[Tensor], examples: Examples, n_base: int) -> float:
-        """What the weights among novel classes are multiplied by: the temperature that their left-out examples ask for.
+        """The factor of the weights among novel classes: the temperature that their left-out examples ask for.
 
         How far apart classes lie is the one thing that base classes cannot teach about those that arrive. One number
         from the examples of all of them is enough, with the weak prior of `best_temperature` around 1.
@@ -117,7 +117,7 @@ class NovelClassExperts(Serializable):
 
 @dataclass(frozen=True, eq=False)
 class FittedBaseNovelExpert(FittedExpert):
-    """Experts over base and novel classes; the base classes come first."""
+    """A fitted expert over base and novel classes; the base classes come first."""
 
     base: FittedExpert
     lda: FittedLDA

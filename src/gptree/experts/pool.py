@@ -1,4 +1,4 @@
-"""A pool of experts: the weighted product of their probabilities."""
+"""The logarithmic opinion pool of experts: the weighted product of their probabilities."""
 
 from __future__ import annotations
 

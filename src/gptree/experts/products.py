@@ -33,7 +33,7 @@ def chunks(rows: int, points: int, device: torch.device) -> Iterator[Tensor]:
 
 
 def shared_products(cache: ScoreCache | None, X: Tensor, points: Tensor) -> Tensor | None:
-    """Inner products (n, T) of points (n, d) with X (T, d), kept in the memo; None if they are too many to keep."""
+    """Inner products (n, T) of points (n, d) with X (T, d), kept in the cache; None if they are too many to keep."""
     if cache is None or X.dtype != points.dtype or len(X) * len(points) > 8 * CHUNK_SIZE:
         return None
 

@@ -1,4 +1,4 @@
-"""An expert on random features instead of the features themselves."""
+"""Experts on random features."""
 
 from __future__ import annotations
 
@@ -64,6 +64,8 @@ class RandomFeatures(Expert):
 
 @dataclass(frozen=True, eq=False)
 class FittedRandomFeatures(FittedExpert):
+    """A fitted `RandomFeatures`."""
+
     expert: FittedExpert
     projection: Tensor  # W (d, count)
     unit_length: bool

@@ -142,6 +142,8 @@ def _few_classes(examples: Examples, size: int) -> Examples:
 
 @dataclass(frozen=True, eq=False)
 class FittedRidge(FittedExpert):
+    """A fitted `Ridge`."""
+
     weights: Tensor  # (d, C)
     penalty: float  # α
     temperature: float  # τ
@@ -153,6 +155,8 @@ class FittedRidge(FittedExpert):
 
 @dataclass(frozen=True, eq=False)
 class FittedKernelRidge(FittedExpert):
+    """A fitted `KernelRidge` or `ExemplarRidge`."""
+
     points: Tensor  # (m, d) the examples it was fitted to
     weights: Tensor  # (m, C)
     penalty: float  # α

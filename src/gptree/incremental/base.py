@@ -80,8 +80,8 @@ def fit_base(
         novel_experts = learn_novel_experts(sphere, codes, exemplars, hashes, growth, seed, fitted, held_out)
     places = exemplars.rows
     if held_out is not None:
-        own = torch.as_tensor(held_out, device=X.device)
-        X, y, codes, left_out = X[own], y[held_out], codes[own], None if left_out is None else left_out[own]
+        chosen = torch.as_tensor(held_out, device=X.device)
+        X, y, codes, left_out = X[chosen], y[held_out], codes[chosen], None if left_out is None else left_out[chosen]
         places = np.cumsum(held_out)[places] - 1
     data = TrainingData(X, y, labels, left_out, inducing=places)
     model = fit_forest(

@@ -161,17 +161,17 @@ def make_episode(
     order = np.concatenate([np.sort(order[n_novel:]), np.sort(order[:n_novel])])
     n_base = C - n_novel
     codes = y.cpu().numpy()
-    fresh = np.ones(len(codes), dtype=bool) if held_out is None else held_out
+    usable = np.ones(len(codes), dtype=bool) if held_out is None else held_out
     by_class = np.split(np.argsort(codes, kind="stable"), np.cumsum(np.bincount(codes, minlength=C))[:-1])
     kept, shots, queries = [], [], []
     for place, c in enumerate(order):
         drawn = random.permutation(by_class[c])
-        rows = drawn[fresh[drawn]]
+        rows = drawn[usable[drawn]]
         n = len(rows)
         if place < n_base:
             asked = len(drawn) - max(int(KEPT_SHARE * len(drawn)), 1)
             keep = max(n - min(asked, MAX_QUERIES), (n + 1) // 2)  # exemplars come from these
-            kept.append(np.concatenate([rows[:keep], drawn[~fresh[drawn]]]))
+            kept.append(np.concatenate([rows[:keep], drawn[~usable[drawn]]]))
         else:
             keep = min(growth.shots, max(n - 1, 1))
             shots.append(rows[:keep])
@@ -192,7 +192,7 @@ def make_episode(
         growth.selection,
         hashes[order[:n_base]],
         seed[0],
-        among=fresh[np.concatenate(kept)],
+        among=usable[np.concatenate(kept)],
     )
     return Episode(base, exemplars, *taken(np.concatenate(shots)), *taken(asked), C)
 
@@ -223,11 +223,11 @@ def _best(
         settings, scores = candidates[-1]
         temperature = temperature_centre(probe(), spread=2.0)
     else:
-        found = []
+        tempered = []
         for settings, scores in candidates:
             together = torch.cat(scores)
-            found.append((*best_temperature(together, labels, temperature_centre(together, 2.0)), settings, scores))
-        temperature, _, settings, scores = min(found, key=lambda item: item[1])
+            tempered.append((*best_temperature(together, labels, temperature_centre(together, 2.0)), settings, scores))
+        temperature, _, settings, scores = min(tempered, key=lambda item: item[1])
     logs = [(temperature * each).log_softmax(1) for each in scores]
     return _Choice({**settings, "temperature": temperature}, logs)
 

@@ -252,5 +252,5 @@ def _check_known(registry: ClassRegistry, labels: Sequence[Any], rule: str) -> N
 
 
 def _named(labels: Sequence[Any]) -> str:
-    shown = ", ".join(repr(label) for label in labels[:5]) + (", …" if len(labels) > 5 else "")
-    return f"the labels {shown} are" if len(labels) > 1 else f"the label {shown} is"
+    listed = ", ".join(repr(label) for label in labels[:5]) + (", …" if len(labels) > 5 else "")
+    return f"the labels {listed} are" if len(labels) > 1 else f"the label {listed} is"

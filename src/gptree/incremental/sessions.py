@@ -300,6 +300,6 @@ def _together(before: Diagnostics | None, new: Diagnostics, offset: int) -> Diag
         return new
     both: dict[str, Any] = {}
     for item in fields(Diagnostics):
-        old, fresh = getattr(before, item.name), getattr(new, item.name)
-        both[item.name] = None if old is None or fresh is None else torch.cat([old.cpu(), fresh.cpu()])
+        old, added = getattr(before, item.name), getattr(new, item.name)
+        both[item.name] = None if old is None or added is None else torch.cat([old.cpu(), added.cpu()])
     return Diagnostics(**both)

@@ -20,7 +20,7 @@ from gptree.inference.posterior import NodePosterior
 
 @dataclass(frozen=True)
 class NodeFits:
-    """Posteriors of all nodes, batch by batch."""
+    """Posteriors of all nodes, batch by batch, with the kernel that was fitted."""
 
     grams: Grams
     """The features and the kernel that was fitted."""
@@ -39,10 +39,26 @@ def fit_nodes(
     n_jobs: int | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> NodeFits:
-    """Fit every problem over the features X (n, d).
+    """Fit every node.
 
-    Of `memory_budget` (bytes), up to a quarter may go to the shared Gram matrix, and an eighth to the matrices at work.
-    `progress` is called with the number of nodes that have been finished.
+    Parameters
+    ----------
+    problems : sequence of NodeProblem
+    kernel : Kernel
+        Learnt first where ``inference.learn`` asks for it.
+    X : tensor (n, d)
+        Features that the problems' rows refer to.
+    inference : Inference
+    memory_budget : int
+        Bytes: up to a quarter may go to the shared Gram matrix, and an eighth to the matrices at work.
+    n_jobs : int or None
+        Workers, through joblib.
+    progress : callable, optional
+        Called with the number of nodes that have been finished.
+
+    Returns
+    -------
+    NodeFits
     """
     work = memory_budget // X.element_size() // 8
     if not inference.sparse and any(problem.inducing is not None for problem in problems):
@@ -78,7 +94,7 @@ def _fit_parallel(
     n_jobs: int | None,
     progress: Callable[[int], None] | None,
 ) -> list[tuple[NodePosterior, Diagnostics]]:
-    """Each task carries the rows of its own batch only, and rebuilds their Gram matrix where it runs."""
+    """Each task carries the rows of its batch only, and rebuilds their Gram matrix where it runs."""
     used = [batch.used_rows for batch in batches]
     tasks = (
         delayed(_fit_batch)(inference, batch.on_rows(rows), grams.restricted(rows), work)

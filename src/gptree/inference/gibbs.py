@@ -83,7 +83,7 @@ class Gibbs(Inference):
 
 
 def _normals(batch: NodeBatch, draws: int, width: int | None, random: list[torch.Generator]) -> Tensor:
-    """Standard normals (draws, V, width) from each node's own generator; None is one a point, zero on padding."""
+    """Standard normals (draws, V, width) from each node's generator; None is one a point, zero on padding."""
     size = batch.rows.shape[1] if width is None else width
     out = torch.zeros(draws, len(batch), size, dtype=batch.mu.dtype, device=batch.mu.device)
     for v, (n, generator) in enumerate(zip(batch.sizes, random, strict=True)):
@@ -101,9 +101,17 @@ def _sample_omega(batch: NodeBatch, f: Tensor, random: list[torch.Generator]) ->
 
 
 def split_r_hat(draws: Tensor) -> Tensor:
-    """Split R̂ (Gelman et al.) of draws (chains, kept, ...): each chain's halves count as two chains.
+    """Split R̂ (Gelman et al.): each chain's halves count as two chains.
 
     With fewer than four kept draws a chain is not halved; with a single chain of under four draws R̂ is NaN.
+
+    Parameters
+    ----------
+    draws : tensor (chains, kept, ...)
+
+    Returns
+    -------
+    tensor (...)
     """
     chains, kept = draws.shape[:2]
     if kept >= 4:

@@ -1,4 +1,4 @@
-"""Gram matrices of the nodes, cut out of one matrix where the kernel is shared and memory allows."""
+"""Gram matrices of the nodes."""
 
 from __future__ import annotations
 
@@ -26,10 +26,15 @@ def finite(matrix: Tensor) -> Tensor:
 
 
 class Grams:
-    """Kernel matrices over the rows of X, (n, d), for any batch of nodes.
+    """Gram matrices of nodes, cut out of one matrix where the kernel is shared and memory allows.
 
-    With a shared kernel the whole Gram matrix is computed once, if it takes at most `cache_bytes`. A kernel of batch
-    shape (number of nodes,) has its own hyper-parameters at every node; then nothing is shared.
+    Parameters
+    ----------
+    kernel : Kernel
+        One of batch shape (number of nodes,) has separate hyper-parameters at every node; then nothing is shared.
+    X : tensor (n, d)
+    cache_bytes : int
+        With a shared kernel the whole Gram matrix is computed once, if it takes at most so many bytes.
     """
 
     def __init__(self, kernel: Kernel, X: Tensor, cache_bytes: int) -> None:
@@ -41,7 +46,7 @@ class Grams:
         self._full: Tensor | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_full": None}  # a copy or a pickle computes its own where it needs one
+        return {**self.__dict__, "_full": None}  # a copy or a pickle computes it again where it is needed
 
     @property
     def _cached(self) -> Tensor | None:
@@ -94,7 +99,20 @@ class Grams:
         return list(make_batches(problems, self.X.dtype, work // 3, largest_padded, width, self.uses_weight_space))
 
     def space(self, batch: NodeBatch) -> tuple[Space, Tensor | None, Tensor]:
-        """The conditional's form for a batch; the factor of K_mm where it has inducing points, and its jitter (V,)."""
+        """The conditional of a batch, in the form that suits kernel and sizes.
+
+        Parameters
+        ----------
+        batch : NodeBatch
+
+        Returns
+        -------
+        space : FunctionSpace or WeightSpace
+        root : tensor (V, M, M) or None
+            The factor of K_mm where the batch has inducing points.
+        jitter : tensor (V,)
+            That the factor needed.
+        """
         if batch.inducing is not None:
             return WeightSpace.from_inducing(
                 self.block(batch.nodes, batch.inducing, batch.inducing),

@@ -1,4 +1,4 @@
-"""The binary problems at the nodes of a tree, and how they are batched.
+"""The binary problems at the nodes of a tree, and batches of them.
 
 Nodes differ in size. They are processed in batches of similar size, padded to the largest of the batch; a padded point
 has b = κ = ω = 0, which is exact (see `gptree.maths.conditional`).
@@ -20,40 +20,62 @@ LARGEST_PADDED_CUDA = 4096
 
 @dataclass(frozen=True)
 class NodeProblem:
-    """One node: which rows of the data it sees, which of them go left, and what is known beforehand."""
+    """The binary problem of one node.
+
+    Attributes
+    ----------
+    rows : int64 tensor (n,)
+        Rows of the feature matrix.
+    left : bool tensor (n,)
+        True where the row's class is on the left.
+    seed : int
+        Seeds everything random at this node, whatever else is fitted beside it.
+    mean : tensor (n,) or None
+        Prior mean μ at the rows; zero if None.
+    weight : tensor (n,) or None
+        Likelihood weight b at the rows; one if None.
+    inducing : int64 tensor (m,) or None
+        Rows of the feature matrix that serve as inducing points; None for the dense posterior.
+    """
 
     rows: Tensor
-    """Rows of the feature matrix, (n,)."""
     left: Tensor
-    """True where the row's class is on the left, (n,)."""
     seed: int
-    """Seeds everything random at this node, whatever else is fitted beside it."""
     mean: Tensor | None = None
-    """Prior mean μ at the rows, (n,); zero if None."""
     weight: Tensor | None = None
-    """Likelihood weight b at the rows, (n,); one if None."""
     inducing: Tensor | None = None
-    """Rows of the feature matrix that serve as inducing points, (m,); None for the dense posterior."""
 
 
 @dataclass(frozen=True)
 class NodeBatch:
-    """V padded problems of at most N points each."""
+    """V padded problems of at most N points each.
+
+    Attributes
+    ----------
+    nodes : int64 tensor (V,)
+        Which problems these are.
+    rows : int64 tensor (V, N)
+        Rows of the feature matrix; padding repeats row 0.
+    kappa : tensor (V, N)
+        κ = b (y − ½), 0 on padding.
+    b : tensor (V, N)
+        Likelihood weights, 0 on padding.
+    mu : tensor (V, N)
+        Prior means, 0 on padding.
+    sizes, seeds : tuples of V int
+        Points of each node without padding, and its seed.
+    inducing : int64 tensor (V, M) or None
+        Rows of inducing points.
+    """
 
     nodes: Tensor
-    """Which problems these are, (V,)."""
     rows: Tensor
-    """(V, N); padding repeats row 0."""
     kappa: Tensor
-    """κ = b (y − ½), (V, N), 0 on padding."""
     b: Tensor
-    """Likelihood weights, (V, N), 0 on padding."""
     mu: Tensor
-    """Prior means, (V, N), 0 on padding."""
     sizes: tuple[int, ...]
     seeds: tuple[int, ...]
     inducing: Tensor | None = None
-    """(V, M) rows of inducing points, or None."""
 
     def __len__(self) -> int:
         return len(self.sizes)

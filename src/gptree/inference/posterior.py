@@ -1,4 +1,4 @@
-"""Posteriors of node GPs, a batch of V nodes at a time, behind one interface.
+"""Posteriors of node GPs, a batch of V nodes at a time.
 
 Every posterior predicts g⋆ = f⋆ − μ⋆ with a mean that is linear in its `weights`, and a variance that needs `factors`:
 matrices that are computed on demand, kept where memory allows, and never saved. S is the number of draws (chains ×
@@ -33,14 +33,23 @@ Factoriser = Callable[[slice], Tensor]
 
 @dataclass(frozen=True)
 class DensePosterior:
+    """The posterior of nodes in terms of their Gram matrices.
+
+    Attributes
+    ----------
+    nodes : int64 tensor (V,)
+    rows : int64 tensor (V, N)
+        Rows of the training features.
+    omega : tensor (S, V, N)
+        ω, 0 on padding.
+    weights : tensor (S, V, N)
+        α: mean⋆ = k(x⋆, X[rows]) α.
+    """
+
     nodes: Tensor
-    """(V,) node numbers."""
     rows: Tensor
-    """(V, N) rows of the training features."""
     omega: Tensor
-    """(S, V, N), 0 on padding."""
     weights: Tensor
-    """α (S, V, N): mean⋆ = k(x⋆, X[rows]) α."""
 
     kind: ClassVar[str] = "dense"
 
@@ -77,11 +86,19 @@ class DensePosterior:
 
 @dataclass(frozen=True)
 class LinearPosterior:
+    """The posterior of nodes with a linear kernel, in terms of its features.
+
+    Attributes
+    ----------
+    nodes, rows, omega : as in `DensePosterior`
+    weights : tensor (S, V, d)
+        t: mean⋆ = φ(x⋆) t.
+    """
+
     nodes: Tensor
     rows: Tensor
     omega: Tensor
     weights: Tensor
-    """t (S, V, d): mean⋆ = φ(x⋆) t."""
 
     kind: ClassVar[str] = "linear"
 
@@ -102,14 +119,24 @@ class LinearPosterior:
 
 @dataclass(frozen=True)
 class SparsePosterior:
+    """The posterior of nodes with inducing points.
+
+    Attributes
+    ----------
+    nodes : int64 tensor (V,)
+    rows : int64 tensor (V, M)
+        Rows of the inducing points.
+    precision : tensor (V, M, M)
+        B = I + Aᵀ Ω A, the precision of the whitened inducing values: a parameter, so it is saved. Only the lower
+        triangle counts.
+    weights : tensor (1, V, M)
+        L_m⁻ᵀ t: mean⋆ = k(x⋆, X[rows]) L_m⁻ᵀ t.
+    """
+
     nodes: Tensor
     rows: Tensor
-    """(V, M) rows of the inducing points."""
     precision: Tensor
-    """B = I + A Ω Aᵀ (V, M, M), the precision of the whitened inducing values: a parameter, so it is saved. Only the
-    lower triangle counts."""
     weights: Tensor
-    """L_m⁻ᵀ t (1, V, M): mean⋆ = k(x⋆, X[rows]) L_m⁻ᵀ t."""
 
     kind: ClassVar[str] = "sparse"
 

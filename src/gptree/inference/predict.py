@@ -1,4 +1,4 @@
-"""Predictive probabilities at the nodes: log p(left), log p(right) at new points, from any mix of posteriors."""
+"""Predictive probabilities at the nodes."""
 
 from __future__ import annotations
 
@@ -39,10 +39,17 @@ class _Group:
 
 
 class NodePredictor:
-    """Node probabilities from posteriors over the rows of a feature matrix.
+    """Node probabilities from any mix of posteriors over the rows of a feature matrix.
 
     Variances need factors. They are computed when first asked for, and kept if they take at most an eighth of
     `memory_budget`; otherwise they are computed a few at a time in every call. Predicting at the mean needs none.
+
+    Parameters
+    ----------
+    grams : Grams
+    posteriors : sequence of NodePosterior
+    memory_budget : int
+        Bytes.
     """
 
     def __init__(
@@ -140,10 +147,22 @@ class NodePredictor:
     def log_probabilities(
         self, x: Tensor, prior_mean: Tensor | None = None, predict_at: PredictAt = "mean"
     ) -> tuple[Tensor, Tensor]:
-        """log p(left), log p(right) at each node for new points x (T, d), each (n_nodes, T).
+        """log p(left) and log p(right) at each node.
 
-        `prior_mean` is μ(x⋆) at each node, (n_nodes, T). A node's probability is averaged over its draws, before
-        anything is multiplied along a path: nodes are independent.
+        A node's probability is averaged over its draws, before anything is multiplied along a path: nodes are
+        independent.
+
+        Parameters
+        ----------
+        x : tensor (T, d)
+        prior_mean : tensor (n_nodes, T), optional
+            μ(x⋆) at each node.
+        predict_at : "mean" or "quadrature"
+            σ at the latent mean, or integrated over the latent posterior.
+
+        Returns
+        -------
+        two tensors (n_nodes, T)
         """
         out = torch.empty(2, self.n_nodes, len(x), dtype=x.dtype, device=x.device)
         cross = self._cross(x)

@@ -6,7 +6,7 @@ node's q(w) = N(P⁻¹ η, P⁻¹) is kept by its natural parameters. For rows w
     η̂ = Σ κ̃_i a_i,    P̂ = I + Σ λ_i a_i a_iᵀ,    κ̃_i = κ_i − λ_i μ_i,
 
 and a mini-batch B of the n rows estimates both sums without bias when they are scaled by n / |B|. A natural-gradient
-step of size ρ goes that share of the way, η ← (1 − ρ) η + ρ η̂ and the same for P. In between, c_i² = E[f_i²] is the
+step of size s goes that share of the way, η ← (1 − s) η + s η̂ and the same for P. In between, c_i² = E[f_i²] is the
 closed form of q(ω_i) = PG(b_i, c_i). Step 1 on all rows is coordinate ascent.
 """
 
@@ -56,7 +56,7 @@ class SparseVariational(CoordinateAscent):
     batch_size : int or None
         Nodes of more rows use mini-batches of at most so many; None is all rows at every node.
     step : float
-        Size ρ of a natural-gradient step, 0 < ρ ≤ 1.
+        Size s of a natural-gradient step, 0 < s ≤ 1.
     epochs : int
         So often a large node goes over its rows, and more often until it took `sweeps` steps.
 

@@ -1,4 +1,4 @@
-"""The one conditional that serves everything: p(f | ω, y) of a binary Gaussian process given Pólya-Gamma variables.
+"""The conditional p(f | ω, y) of a binary Gaussian process given Pólya-Gamma variables, and its bounds.
 
 Notation. Latent f = μ + g with prior mean μ and g ~ N(0, K). With a likelihood weight b at each point,
 κ = b (y − ½) and Ω = diag(ω), the augmented likelihood is Π 2^−b exp(κ f − ½ ω f²), Gaussian in f. In terms of g the
@@ -60,7 +60,7 @@ def _log_determinant(factor: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class FunctionSpace:
-    """The conditional in terms of the Gram matrix K (V, n, n)."""
+    """The conditional in terms of the Gram matrix K (V, n, n). Weights α: g = K α."""
 
     K: Tensor
     features: Tensor | None = None
@@ -130,7 +130,7 @@ class FunctionSpace:
 
 @dataclass(frozen=True)
 class WeightSpace:
-    """The conditional in terms of features A (V, n, r) with K = A Aᵀ + diag(residual)."""
+    """The conditional in terms of features A (V, n, r) with K = A Aᵀ + diag(residual). Weights t: g = A t."""
 
     A: Tensor
     residual: Tensor | float = 0.0
@@ -145,9 +145,17 @@ class WeightSpace:
 
     @classmethod
     def from_inducing(cls, K_mm: Tensor, K_mn: Tensor, k_nn: Tensor) -> tuple[WeightSpace, Tensor, Tensor]:
-        """The whitened sparse form: K_mm (V, m, m), K_mn (V, m, n), prior variances k_nn (V, n).
+        """The whitened sparse form.
 
-        Returns the space, L with L Lᵀ = K_mm, and the jitter that L needed.
+        Parameters
+        ----------
+        K_mm, K_mn : tensors (V, m, m) and (V, m, n)
+        k_nn : tensor (V, n)
+            Prior variances.
+
+        Returns
+        -------
+        WeightSpace, and L (V, m, m) with L Lᵀ = K_mm, and the jitter (V,) that L needed.
         """
         L, jitter = covariance_root(K_mm)
         A = torch.linalg.solve_triangular(L, K_mn, upper=False).mT
@@ -203,10 +211,23 @@ Space = FunctionSpace | WeightSpace
 def log_augmented_marginal(
     space: Space, omega: Tensor, kappa: Tensor, b: Tensor, mu: Tensor, L: Tensor | None = None
 ) -> Tensor:
-    r"""log p(y | ω) = log ∫ Π_i 2^{−b_i} exp(κ_i f_i − ½ ω_i f_i²) N(f | μ, K) df, (S, V); the paper's section 3.2.
+    r"""log p(y | ω) = log ∫ Π_i 2^{−b_i} exp(κ_i f_i − ½ ω_i f_i²) N(f | μ, K) df, differentiable in K.
 
-    = −Σ b log 2 + κᵀμ − ½ μᵀΩμ + ½ κ̃ᵀ Σ κ̃ − ½ log |B|, differentiable in K.
-    The residual Q of a sparse space enters as −½ Σ ω_i Q_ii, which makes it a lower bound. L is the factor, if known.
+        = −Σ b log 2 + κᵀμ − ½ μᵀΩμ + ½ κ̃ᵀ Σ κ̃ − ½ log |B|
+
+    The residual Q of a sparse space enters as −½ Σ ω_i Q_ii, which makes it a lower bound.
+
+    Parameters
+    ----------
+    space : FunctionSpace or WeightSpace
+    omega : tensor (S, V, n)
+    kappa, b, mu : tensors (V, n)
+    L : tensor (S, V, r, r), optional
+        ``space.factor(omega)``, if it is there already.
+
+    Returns
+    -------
+    tensor (S, V)
     """
     L = space.factor(omega) if L is None else L
     shifted = kappa - omega * mu
@@ -218,10 +239,24 @@ def log_augmented_marginal(
 def collapsed_bound(
     space: Space, c: Tensor, omega: Tensor, kappa: Tensor, b: Tensor, mu: Tensor, L: Tensor | None = None
 ) -> Tensor:
-    """The variational bound at q(ω) = PG(b, c), ω its mean, and the q(f) that is best for it, (S, V).
+    """The variational bound at q(ω) = PG(b, c) and the q(f) that is best for it.
 
-    For that q(f) the bound is log p(y | E ω) − KL(PG(b, c) ‖ PG(b, 0)): the same function learns kernels and reports
-    convergence. `variational_bound` is the bound at any q(f).
+        log p(y | E ω) − KL(PG(b, c) ‖ PG(b, 0))
+
+    The same function learns kernels and reports convergence. `variational_bound` is the bound at any q(f).
+
+    Parameters
+    ----------
+    space : FunctionSpace or WeightSpace
+    c, omega : tensors (S, V, n)
+        ω is the mean of q(ω).
+    kappa, b, mu : tensors (V, n)
+    L : tensor (S, V, r, r), optional
+        ``space.factor(omega)``, if it is there already.
+
+    Returns
+    -------
+    tensor (S, V)
     """
     return log_augmented_marginal(space, omega, kappa, b, mu, L) - pg_kl(c, b).sum(-1)
 
@@ -231,8 +266,18 @@ def variational_bound(
 ) -> Tensor:
     """The variational bound at any q(w) = N(m, S) and q(ω) = PG(b, c), where g = A w + residual and w ~ N(0, I).
 
-    A dense node is `WeightSpace(covariance_root(K)[0])`; with inducing points, u = L w. For D draws: m (D, V, r),
-    S (D, V, r, r), c (D, V, n), and the bound is (D, V); differentiable in all of them and in A.
+    A dense node is `WeightSpace(covariance_root(K)[0])`; with inducing points, u = L w. Differentiable in all but b.
+
+    Parameters
+    ----------
+    space : WeightSpace
+    m, S, c : tensors (D, V, r), (D, V, r, r) and (D, V, n)
+        D draws.
+    kappa, b, mu : tensors (V, n)
+
+    Returns
+    -------
+    tensor (D, V)
     """
     # E[f] = μ + A m,  E[f²] = Q + diag(A S Aᵀ) + E[f]²
     mean = mu + _times(space.A, m)

@@ -1,4 +1,4 @@
-"""Independent work side by side on a GPU, and whole computations replayed without starting their kernels one by one."""
+"""CUDA streams for independent tasks, and recorded CUDA graphs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ STREAMS = 24
 
 
 def concurrently(tasks: Sequence[Callable[[], Result]], device: torch.device) -> list[Result]:
-    """The results of independent tasks. On a GPU they run on streams of their own, the largest should come first."""
+    """The results of independent tasks. On a GPU they run on several streams; the largest should come first."""
     if device.type != "cuda":
         return [task() for task in tasks]
     main, streams = torch.cuda.current_stream(device), _streams(device)[: len(tasks)]

@@ -1,4 +1,4 @@
-"""Kernels: GPyTorch modules, by name or by object, and how their Gram matrices are computed."""
+"""Kernels by name or as GPyTorch objects, their Gram matrices, and kernels with hyper-parameters for every node."""
 
 from __future__ import annotations
 
@@ -14,7 +14,26 @@ KERNEL_NAMES = ("linear", "rbf", "matern52")
 
 
 def make_kernel(name: str, output_scale: float = 1.0, length_scale: float = 1.0) -> Kernel:
-    """A kernel by name: output_scale × {⟨x, x′⟩, RBF, Matérn 5/2}; the linear kernel has no length-scale."""
+    """A kernel by name: s ⟨x, x′⟩, s exp(−½ ‖x − x′‖² / ℓ²) or s times Matérn 5/2.
+
+    Parameters
+    ----------
+    name : "linear", "rbf" or "matern52"
+    output_scale : float
+        s.
+    length_scale : float
+        ℓ; the linear kernel has none.
+
+    Returns
+    -------
+    gpytorch.kernels.Kernel
+
+    Examples
+    --------
+    >>> from gptree import GPTreeClassifier
+    >>> from gptree.maths import make_kernel
+    >>> model = GPTreeClassifier(kernel=make_kernel("rbf", output_scale=10.0, length_scale=0.5))
+    """
     if name == "linear":
         base: Kernel = LinearKernel()
         base.variance = 1.0
@@ -32,7 +51,7 @@ def make_kernel(name: str, output_scale: float = 1.0, length_scale: float = 1.0)
 
 
 def as_kernel(kernel: str | Kernel, dtype: torch.dtype, device: torch.device) -> Kernel:
-    """A copy of the kernel on dtype and device; the caller's object is never changed."""
+    """A copy of a kernel, or the kernel of a name, on dtype and device; the caller's object is never changed."""
     if isinstance(kernel, str):
         kernel = make_kernel(kernel)
     if not isinstance(kernel, Kernel):
@@ -48,7 +67,18 @@ def as_kernel(kernel: str | Kernel, dtype: torch.dtype, device: torch.device) ->
 
 
 def gram(kernel: Kernel, x: Tensor, other: Tensor | None = None) -> Tensor:
-    """k(x, other) as a dense matrix (..., n, m); differentiable where the kernel's parameters ask for it."""
+    """The Gram matrix k(x, other), dense; differentiable where the kernel's parameters ask for it.
+
+    Parameters
+    ----------
+    kernel : Kernel
+    x, other : tensors (..., n, d) and (..., m, d)
+        Without `other` it is x.
+
+    Returns
+    -------
+    tensor (..., n, m)
+    """
     other = x if other is None else other
     rbf = _isotropic_rbf(kernel)
     if rbf is not None and x.dim() == 2:
@@ -142,7 +172,7 @@ def node_kernels(kernel: Kernel, count: int) -> Kernel:
 
 
 def kernel_at(kernel: Kernel, nodes: Tensor) -> Kernel:
-    """The hyper-parameters of some nodes, through which gradients flow (GPyTorch's own indexing cuts them off)."""
+    """The hyper-parameters of some nodes, through which gradients flow (GPyTorch's indexing cuts them off)."""
     selected = copy.deepcopy(kernel)
     for module, original in zip(selected.modules(), kernel.modules(), strict=True):
         if isinstance(module, Kernel):

@@ -1,6 +1,7 @@
-"""Linear algebra shared by everything above, and the jitter on covariance matrices that stay as they are.
+"""Linear algebra: Cholesky factors with and without jitter, triangular inverses, conjugate gradients.
 
-Inducing points that move with a network have a jitter of their own, see `gptree.deep.heads.gp_tree`.
+The jitter here is for covariance matrices that stay as they are. Inducing points that move with a network have another
+one, see `gptree.deep.heads.gp_tree`.
 """
 
 from __future__ import annotations
@@ -20,7 +21,17 @@ JITTER = {
 
 
 def cholesky(matrix: Tensor) -> Tensor:
-    """Lower Cholesky factor of a matrix known to be well conditioned, such as B = I + Ω^½ K Ω^½; no jitter."""
+    """Lower Cholesky factor of well-conditioned matrices, such as B = I + Ω^½ K Ω^½; no jitter.
+
+    Parameters
+    ----------
+    matrix : tensor (..., n, n)
+        Only the lower triangle counts.
+
+    Returns
+    -------
+    tensor (..., n, n)
+    """
     factor, info = torch.linalg.cholesky_ex(matrix)
     if bool((info != 0).any()):
         raise ValueError(
@@ -31,10 +42,19 @@ def cholesky(matrix: Tensor) -> Tensor:
 
 
 def covariance_root(covariance: Tensor) -> tuple[Tensor, Tensor]:
-    """Lower Cholesky root of covariance matrices (..., n, n), and the jitter (...,) that each one needed.
+    """Lower Cholesky root of covariance matrices, with the smallest jitter that lets each one factorise.
 
-    Every matrix of the batch gets the smallest jitter of the ladder `JITTER` that lets it factorise, so that the
-    result for one matrix does not depend on its neighbours.
+    The jitter of a matrix is taken from the ladder `JITTER`, whatever its neighbours in the batch need.
+
+    Parameters
+    ----------
+    covariance : tensor (..., n, n)
+
+    Returns
+    -------
+    root : tensor (..., n, n)
+        L with L Lᵀ = covariance + jitter · I; differentiable.
+    jitter : tensor (...,)
     """
     batch = covariance.shape[:-2]
     flat = covariance.reshape(-1, *covariance.shape[-2:])
@@ -127,9 +147,20 @@ CG_STEPS = 200
 
 
 def conjugate_gradients(apply: Callable[[Tensor], Tensor], rhs: Tensor) -> tuple[Tensor, bool]:
-    """x with apply(x) = rhs for a symmetric positive definite map of the last dimension, and whether it was reached.
+    """x with apply(x) = rhs for a symmetric positive definite map of the last dimension.
 
-    All systems of the batch take their steps together, each with its own coefficients.
+    All systems of the batch take their steps together, each with separate coefficients.
+
+    Parameters
+    ----------
+    apply : function of tensors (..., n)
+    rhs : tensor (..., n)
+
+    Returns
+    -------
+    x : tensor (..., n)
+    arrived : bool
+        Whether all residuals fell below `CG_TOLERANCE` within `CG_STEPS` steps.
     """
     x, residual = torch.zeros_like(rhs), rhs.clone()
     direction = residual.clone()

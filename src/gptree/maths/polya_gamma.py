@@ -123,10 +123,19 @@ def sample_pg(c: Tensor, b: float | Tensor = 1.0, *, generator: torch.Generator)
     Exact for every b > 0 up to rounding; for a fractional part of b the total variation error is below 1e-13.
     b = 0 gives exactly 0, which serves as padding. The cost is in proportion to b: one draw for every unit.
 
-    :param c: tilts, float32 or float64, any shape and sign; the draws have its dtype and device
-    :param b: shapes, at least 0
-    :param generator: the only source of randomness, on the device of `c`
-    :return: finite draws of the broadcast shape, positive where b > 0
+    Parameters
+    ----------
+    c : tensor
+        Tilts, float32 or float64, any shape and sign; the draws have its dtype and device.
+    b : float or tensor
+        Shapes, at least 0.
+    generator : torch.Generator
+        The only source of randomness, on the device of `c`.
+
+    Returns
+    -------
+    tensor
+        Finite draws of the broadcast shape, positive where b > 0.
     """
     b = torch.as_tensor(b, dtype=torch.float64, device=None if isinstance(b, Tensor) else c.device)
     _check(c, b, generator)
@@ -196,12 +205,12 @@ def _reject(propose: _Propose, parameters: tuple[Tensor, ...], generator: torch.
     while waiting.numel() > 0:
         copies = max(1, min(_COPIES, worthwhile // waiting.numel()))
         candidates, accepted = propose(*(p[waiting].expand(copies, -1) for p in parameters), generator)
-        first, found = candidates[0], accepted[0]
+        first, done = candidates[0], accepted[0]
         for candidate, accept in zip(candidates[1:], accepted[1:], strict=True):
-            first = torch.where(found, first, candidate)
-            found = found | accept
+            first = torch.where(done, first, candidate)
+            done = done | accept
         draws[waiting] = first
-        waiting = waiting[~found]
+        waiting = waiting[~done]
     return draws
 
 

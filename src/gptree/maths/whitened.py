@@ -36,7 +36,7 @@ FACTORED_ORDER = 512
 
 @dataclass(frozen=True)
 class Whitened:
-    """Factors of V nodes: what their rows and their predictions need."""
+    """Factors of q(w) = N(m, P⁻¹) and K_mm at V nodes."""
 
     X: Tensor
     """L⁻¹ (V, M, M), L the root of K_mm with jitter."""
@@ -60,17 +60,30 @@ class Whitened:
         precision: Sequence[Tensor],
         within: Sequence[int | None] | None = None,
     ) -> list[Whitened]:
-        """For batches of nodes: K_mm (V, M, M), the jitter relative to its diagonal, η (V, M) and P (V, M, M).
+        """The factors of several batches of nodes.
 
-        Where `within` names an earlier batch, K_mm is the leading block of that one's, and so are their roots.
-        Nothing here waits for a result, so that a GPU never stands still: failure is told by `sound`.
+        Nothing here waits for a result, so that a GPU never stands still: failure shows in `sound`.
+
+        Parameters
+        ----------
+        K_mm : sequence of tensors (V, M, M)
+        jitter : tensor ()
+            Relative to the diagonal of K_mm.
+        eta, precision : sequences of tensors (V, M) and (V, M, M)
+            η and P.
+        within : sequence of int or None
+            Where it names an earlier batch, K_mm is the leading block of that one's, and so are their roots.
+
+        Returns
+        -------
+        list of Whitened
         """
         within = [None] * len(K_mm) if within is None else within
-        own = [K.clone() for K, other in zip(K_mm, within, strict=True) if other is None]
-        for K in own:
+        separate = [K.clone() for K, other in zip(K_mm, within, strict=True) if other is None]
+        for K in separate:
             K.diagonal(dim1=-2, dim2=-1).mul_(1.0 + jitter)
-        found = concurrently([partial(root_inverse, matrix) for matrix in (*own, *precision)], jitter.device)
-        roots, factors = iter(found[: len(own)]), found[len(own) :]
+        inverses = concurrently([partial(root_inverse, matrix) for matrix in (*separate, *precision)], jitter.device)
+        roots, factors = iter(inverses[: len(separate)]), inverses[len(separate) :]
         made: list[Whitened] = []
         for e, (F, sound_P), other in zip(eta, factors, within, strict=True):
             X, sound = next(roots) if other is None else (made[other].X, made[other].sound_root)
@@ -88,7 +101,7 @@ class Whitened:
 
 
 def root_inverse(matrix: Tensor) -> tuple[Tensor, Tensor]:
-    """L⁻¹ with L Lᵀ = matrix (V, M, M), or something finite, and whether it was found (V,)."""
+    """L⁻¹ with L Lᵀ = matrix (V, M, M), and whether there is one (V,); where there is none, something finite."""
     n = matrix.shape[-1]
     if n > FACTORED_ORDER:
         # K = [[K₁₁, ·], [K₂₁, K₂₂]]: L₂₁ = K₂₁ X₁₁ᵀ, and L₂₂ is the root of K₂₂ − L₂₁ L₂₁ᵀ
@@ -136,7 +149,7 @@ class WhitenedRows:
 
 @dataclass(frozen=True)
 class Likelihood:
-    """What the labels say, given E[f_i] and var(f_i); elementwise, so of any shape."""
+    """The expected log-likelihood given E[f_i] and var(f_i), and its derivatives; elementwise, so of any shape."""
 
     mean: Tensor
     """E[f]."""

@@ -1,4 +1,4 @@
-"""What a fitted forest says of its own training points when each is left out, without refitting: cavities.
+"""Left-out predictions of a fitted forest at its own training points, without refitting: cavities.
 
 Given ω, a training point is one Gaussian factor exp(κ̃ h − ½ ω h²) of the posterior at every node that holds it, and
 dividing by the factor is exact. With m and v the mean and variance of h,
@@ -144,8 +144,8 @@ class _Places:
         )
         for t, (tree, nodes) in enumerate(zip(model.trees, model.node_of, strict=True)):
             self.tree[nodes] = t
-            for own, theirs in ((self.lo, tree.lo), (self.mid, tree.mid), (self.hi, tree.hi)):
-                own[nodes] = torch.as_tensor(theirs.copy(), device=y.device)
+            for mine, theirs in ((self.lo, tree.lo), (self.mid, tree.mid), (self.hi, tree.hi)):
+                mine[nodes] = torch.as_tensor(theirs.copy(), device=y.device)
         self.positions = torch.stack([torch.as_tensor(t.position.copy(), device=y.device)[y] for t in model.trees])
 
     def goes_left(self, nodes: Tensor, points: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""New trees from old ones: joining, relabelling, pruning, grafting: index arithmetic on the intervals."""
+"""Edits of class trees: joining, relabelling, pruning, grafting, by index arithmetic on the intervals."""
 
 from __future__ import annotations
 
@@ -10,7 +10,17 @@ from gptree.tree.structure import ClassTree
 
 
 def join(left: ClassTree, right: ClassTree) -> ClassTree:
-    """A new root over two trees. The classes of the right tree come after those of the left one."""
+    """A new root over two trees.
+
+    Parameters
+    ----------
+    left, right : ClassTree
+
+    Returns
+    -------
+    ClassTree
+        The classes of the right tree come after those of the left one.
+    """
     n_left, n_classes = left.n_classes, left.n_classes + right.n_classes
     return ClassTree(
         np.concatenate((left.order, right.order + n_left)),
@@ -21,7 +31,17 @@ def join(left: ClassTree, right: ClassTree) -> ClassTree:
 
 
 def permute(tree: ClassTree, mapping: Sequence[int] | np.ndarray) -> ClassTree:
-    """The same tree with class c renamed to class `mapping[c]`; `mapping` is a permutation."""
+    """The same tree with class c renamed to class ``mapping[c]``.
+
+    Parameters
+    ----------
+    tree : ClassTree
+    mapping : permutation of 0 … C − 1
+
+    Returns
+    -------
+    ClassTree
+    """
     mapping = np.asarray(mapping)
     if mapping.shape != tree.order.shape:
         raise ValueError(f"The mapping needs one entry for each of the {tree.n_classes} classes.")
@@ -29,15 +49,36 @@ def permute(tree: ClassTree, mapping: Sequence[int] | np.ndarray) -> ClassTree:
 
 
 def remove(tree: ClassTree, classes: Iterable[int]) -> ClassTree:
-    """The tree without some classes. The others keep their relative order and are numbered from 0 again.
+    """The tree without some classes. A node that loses one side vanishes, and the other side takes its place.
 
-    A node that loses one side vanishes, and the other side takes its place.
+    Parameters
+    ----------
+    tree : ClassTree
+    classes : iterable of int
+
+    Returns
+    -------
+    ClassTree
+        The other classes keep their relative order and are numbered from 0 again.
     """
     return surviving(tree, classes)[0]
 
 
 def surviving(tree: ClassTree, classes: Iterable[int]) -> tuple[ClassTree, np.ndarray]:
-    """The tree without some classes, as `remove` gives it, and which nodes of the old tree its nodes are."""
+    """The tree without some classes, and where its nodes come from.
+
+    Parameters
+    ----------
+    tree : ClassTree
+    classes : iterable of int
+
+    Returns
+    -------
+    ClassTree
+        As `remove` gives it.
+    int64 array
+        Which nodes of the old tree its nodes are.
+    """
     kept = np.ones(tree.n_classes, dtype=bool)
     for c in classes:
         if not 0 <= c < tree.n_classes:
@@ -57,7 +98,16 @@ def surviving(tree: ClassTree, classes: Iterable[int]) -> tuple[ClassTree, np.nd
 def replace_leaf(tree: ClassTree, class_index: int, subtree: ClassTree) -> ClassTree:
     """The tree with a sub-tree in place of the leaf of one class.
 
-    Class 0 of the sub-tree is that class; its classes 1, 2, … become the new classes C, C + 1, ….
+    Parameters
+    ----------
+    tree : ClassTree
+    class_index : int
+    subtree : ClassTree
+        Its class 0 is the class `class_index`; its classes 1, 2, … become the new classes C, C + 1, ….
+
+    Returns
+    -------
+    ClassTree
     """
     if not 0 <= class_index < tree.n_classes:
         raise ValueError(f"There is no class {class_index}: the classes are 0 … {tree.n_classes - 1}.")

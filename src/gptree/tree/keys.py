@@ -1,4 +1,4 @@
-"""Random choices keyed by what they are about.
+"""Keys of random choices at nodes, from the labels of their classes.
 
 A random choice at a node depends on the seed and on the labels of the node's classes, and on nothing else:
 not on the order in which nodes are visited, nor on the numbers that the classes happen to carry. The same
@@ -15,7 +15,16 @@ import numpy as np
 
 
 def label_hashes(labels: Iterable[Any]) -> np.ndarray:
-    """One uint64 a label, the same on every platform and in every run; equal labels of one type agree."""
+    """Hashes of labels that are the same on every platform and in every run; equal labels of one type agree.
+
+    Parameters
+    ----------
+    labels : iterable of int, float, bool, str, bytes or None
+
+    Returns
+    -------
+    uint64 array, one entry a label
+    """
     digests = [hashlib.blake2b(_canonical(label), digest_size=8).digest() for label in labels]
     return np.frombuffer(b"".join(digests), dtype="<u8").astype(np.uint64)
 

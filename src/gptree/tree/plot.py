@@ -58,7 +58,7 @@ def plot_tree(
     -------
     The figure. Save it with `figure.savefig(...)`; neither a display nor pyplot is needed.
     """
-    shown = class_names(tree, names, _NAME_WIDTH)
+    short_names = class_names(tree, names, _NAME_WIDTH)
     marked = np.zeros(tree.n_classes, dtype=bool)
     for c in highlight if highlight is not None else ():
         if not 0 <= c < tree.n_classes:
@@ -69,11 +69,11 @@ def plot_tree(
         if node_values.shape != (tree.n_nodes,):
             raise ValueError(f"node_values needs one number for each of the {tree.n_nodes} inner nodes.")
 
-    layout = _layout(tree.n_classes, shown, ax, with_bar=node_values is not None)
+    layout = _layout(tree.n_classes, short_names, ax, with_bar=node_values is not None)
     r, t = _coordinates(tree)
     colours = _vertex_colours(tree, marked, plain=node_values is not None)
     _draw_branches(tree, layout, r, t, colours)
-    _draw_names(tree, layout, shown, marked, colours)
+    _draw_names(tree, layout, short_names, marked, colours)
     if node_values is not None:
         _draw_node_values(layout, r[: tree.n_nodes], t[: tree.n_nodes], node_values)
     return cast("Figure", layout.ax.figure.figure)  # the whole figure, also from within a sub-figure
@@ -254,9 +254,9 @@ def _draw_names(tree: ClassTree, layout: _Layout, names: list[str], marked: np.n
 
 def _draw_node_values(layout: _Layout, r: np.ndarray, t: np.ndarray, values: np.ndarray) -> None:
     x, y = layout.place(r, t)
-    known = np.isfinite(values)
+    given = np.isfinite(values)
     style = {"s": 34, "cmap": "viridis", "edgecolors": "white", "linewidths": 0.8, "zorder": 4}
-    dots = layout.ax.scatter(x[known], y[known], c=values[known], **style)
+    dots = layout.ax.scatter(x[given], y[given], c=values[given], **style)
     bar_axes = layout.ax.inset_axes(layout.bar, transform=layout.ax.transData)
     bar = layout.ax.figure.colorbar(dots, cax=bar_axes, orientation="horizontal")
     bar.outline.set_visible(False)  # pyright: ignore[reportCallIssue]

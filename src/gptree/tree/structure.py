@@ -1,4 +1,4 @@
-"""A class tree as an order of the classes and intervals of it.
+"""`ClassTree`: an order of the classes, and intervals of it.
 
 Put the classes in leaf order, left to right. Then every inner node owns a contiguous interval `[lo, hi)` of
 leaf positions, cut at `mid`: its left child owns `[lo, mid)`, its right child `[mid, hi)`. Nodes are stored
@@ -26,15 +26,21 @@ _ARRAYS = ("order", "lo", "mid", "hi")
 class ClassTree(JsonValue):
     """A binary tree over the classes 0 … C − 1; an immutable value.
 
-    Attributes
-    ----------
-    order : int64 (C,)
-        The class at each leaf position.
-    lo, mid, hi : int64 (C − 1,)
-        The intervals of the inner nodes, in pre-order.
-
     *Vertices* are inner nodes and leaves together: inner nodes are 0 … C − 2 (the root is 0), the leaf at
     position p is C − 1 + p. A tree over one class has no inner node; its leaf is vertex 0.
+
+    Attributes
+    ----------
+    order : int64 array (C,)
+        The class at each leaf position.
+    lo, mid, hi : int64 arrays (C − 1,)
+        The intervals of the inner nodes, in pre-order.
+
+    Examples
+    --------
+    >>> from gptree import ClassTree
+    >>> ClassTree.from_nested([["cat", "dog"], "car"], ["car", "cat", "dog"])
+    ClassTree(n_classes=3, height=2)
     """
 
     order: np.ndarray
@@ -262,7 +268,7 @@ def _read_only_int64(name: str, values: Any) -> np.ndarray:
         array = np.empty((0, 0))  # ragged lists
     if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
         raise ValueError(f"{name} must be a one-dimensional array of integers.")
-    return _frozen(array.astype(np.int64))  # astype copies, so the caller's array stays his own
+    return _frozen(array.astype(np.int64))  # astype copies, so the caller's array stays as it is
 
 
 def _check_invariants(order: np.ndarray, lo: np.ndarray, mid: np.ndarray, hi: np.ndarray) -> None:

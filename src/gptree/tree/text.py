@@ -12,8 +12,27 @@ from gptree.tree.structure import ClassTree
 def to_text(tree: ClassTree, names: Sequence[Any], *, max_depth: int | None = None, width: int = 60) -> str:
     """The tree in box-drawing characters, one line a class.
 
-    Below `max_depth` decisions a sub-tree is summed up in one line. Names are cut to `width` characters.
-    The result is plain text: hand it to rich as `rich.text.Text`, for names may hold square brackets.
+    Parameters
+    ----------
+    tree : ClassTree
+    names : sequence of C names
+    max_depth : int or None
+        Below so many decisions a sub-tree is summed up in one line.
+    width : int
+        Names are cut to so many characters.
+
+    Returns
+    -------
+    str
+        Plain text: hand it to rich as `rich.text.Text`, for names may hold square brackets.
+
+    Examples
+    --------
+    >>> from gptree.tree import ClassTree, to_text
+    >>> print(to_text(ClassTree.from_nested([["cat", "dog"], "car"], ["car", "cat", "dog"]), ["car", "cat", "dog"]))
+    ┬─┬─ cat
+    │ └─ dog
+    └─ car
     """
     names = class_names(tree, names, width)
     lines = []
