@@ -89,9 +89,9 @@ def points_kept(expert: object) -> list[int]:
 def test_a_base_session_keeps_exemplars_alone() -> None:
     with small_random_features():
         grown = model(EXPERTS["pools in pools"], Growth(exemplars=3)).fit(X[BASE], Y[BASE])
-        assert points_kept(grown.experts_) == [21, 21]
+        assert points_kept(grown.state_.experts) == [21, 21]
         whole = model(EXPERTS["pools in pools"], None).fit(X[BASE], Y[BASE])
-        assert points_kept(whole.experts_) == [len(BASE), len(BASE)]
+        assert points_kept(whole.state_.experts) == [len(BASE), len(BASE)]
 
 
 @pytest.mark.parametrize(
