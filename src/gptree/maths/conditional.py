@@ -64,7 +64,7 @@ class FunctionSpace:
 
     Attributes
     ----------
-    K : tensor
+    K : tensor (V, n, n)
     features : tensor or None
         Φ (V, n, d) with K = Φ Φᵀ where the kernel has one; it spares prior draws a root of K.
     """
@@ -140,8 +140,8 @@ class WeightSpace:
 
     Attributes
     ----------
-    A : tensor
-    residual : tensor | float
+    A : tensor (V, n, r)
+    residual : tensor (V, n) or float
     """
 
     A: Tensor
