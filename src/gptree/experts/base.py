@@ -20,7 +20,14 @@ T = TypeVar("T")
 
 
 def cached(cache: ScoreCache | None, key: Any, compute: Callable[[], T]) -> T:
-    """The value that a cache holds under a key; computed if it is not there yet, or there is no cache."""
+    """The value that a cache holds under a key; computed if it is not there yet, or there is no cache.
+
+    Parameters
+    ----------
+    cache : dict or None
+    key : hashable
+    compute : function without arguments
+    """
     if cache is None:
         return compute()
     if key not in cache:

@@ -29,13 +29,20 @@ MAX_STEPS = 60
 
 
 class LeftOutScorer(Protocol):
-    """An expert's left-out class scores for the values of its grid."""
+    """An expert's left-out class scores for the values of its grid.
+
+    Attributes
+    ----------
+    grid : tuple[float, ...]
+    fallback : float
+        The value taken when no class has two examples: the smoothest.
+    spread : float
+        Of tempered scores over classes where nothing can be learnt; see `temperature_centre`.
+    """
 
     grid: tuple[float, ...]
     fallback: float
-    """The value taken when no class has two examples: the smoothest."""
     spread: float
-    """Of tempered scores over classes where nothing can be learnt; see `temperature_centre`."""
 
     def scores(self, grid: tuple[float, ...], rows: Tensor) -> Tensor:
         """(len(grid), len(rows), C). For a row that is not usable, the score of its class may be any finite number."""
@@ -185,6 +192,15 @@ def temperature_centre(scores: Tensor, spread: float) -> float:
     one shot a class no temperature can be learnt, and τ₀ is the one used: over three data sets of 20 to
     200 classes with one shot each, the best spread was 1.8 to 2.4 for distances and log densities, 1.1 to
     1.6 for ridge regression with its largest penalty.
+
+    Parameters
+    ----------
+    scores : tensor (r, k)
+    spread : float
+
+    Returns
+    -------
+    float
     """
     deviation = float(scores.std(1, correction=0).mean())
     rounding = 1e-6 * float(scores.abs().max()) + 1e-12  # scores equal but for it say nothing

@@ -76,14 +76,28 @@ class ExemplarDensity(Expert):
 
 @dataclass(frozen=True, eq=False)
 class FittedKernelDensity(FittedExpert):
-    """A fitted `KernelDensity` or `ExemplarDensity`."""
+    """A fitted `KernelDensity` or `ExemplarDensity`.
 
-    points: Tensor  # (n, d)
-    labels: Tensor  # (n,)
-    weights: Tensor  # (n,) how many examples each point stands for
-    masses: Tensor  # (C,) the sum of the weights of each class
-    sharpness: float  # β
-    temperature: float  # τ
+    Attributes
+    ----------
+    points : tensor (n, d)
+    labels : tensor (n,)
+    weights : tensor (n,)
+        How many examples each point stands for.
+    masses : tensor (C,)
+        The sum of the weights of each class.
+    sharpness : float
+        β.
+    temperature : float
+        τ.
+    """
+
+    points: Tensor
+    labels: Tensor
+    weights: Tensor
+    masses: Tensor
+    sharpness: float
+    temperature: float
 
     def scores(self, X: Tensor, sharpnesses: tuple[float, ...] | None = None, itself: Tensor | None = None) -> Tensor:
         """Untempered class scores at X, (len(sharpnesses), T, C).
@@ -207,7 +221,20 @@ class _ExemplarScorer:
 def exemplar_density(
     points: Tensor, labels: Tensor, weights: Tensor, n_classes: int, sharpness: float = 1.0, temperature: float = 1.0
 ) -> FittedKernelDensity:
-    """The kernel density of exemplars (m, d) with class numbers (m,) that stand for `weights` (m,) examples each."""
+    """The kernel density of exemplars (m, d) with class numbers (m,) that stand for `weights` (m,) examples each.
+
+    Parameters
+    ----------
+    points : tensor (m, d)
+    labels : int64 tensor (m,)
+    weights : tensor (m,)
+    n_classes : int
+    sharpness, temperature : float
+
+    Returns
+    -------
+    FittedKernelDensity
+    """
     weights = weights.to(points)
     masses = _masses(weights, labels, n_classes)
     return FittedKernelDensity(points, labels, weights, masses, sharpness, temperature)

@@ -196,7 +196,14 @@ def _checked_folds(folds: Tensor, y: Tensor, counts: Tensor) -> Tensor:
 
 
 def check_features(X: Any, d: int | None = None) -> None:
-    """Raise a ValueError unless X is a finite float32 or float64 tensor (n, d)."""
+    """Raise a ValueError unless X is a finite float32 or float64 tensor (n, d).
+
+    Parameters
+    ----------
+    X : any
+    d : int or None
+        Number of features, where it is fixed.
+    """
     wanted = f"(n, {'d' if d is None else d})"
     single_or_double = isinstance(X, Tensor) and X.dtype in (torch.float32, torch.float64)
     if not single_or_double or X.ndim != 2 or X.shape[1] != (d or X.shape[1]) or (d is None and 0 in X.shape):

@@ -55,18 +55,41 @@ class LDA(Expert):
 
 @dataclass(frozen=True, eq=False)
 class FittedLDA(FittedExpert):
-    """A fitted `LDA`."""
+    """A fitted `LDA`.
 
-    centre: Tensor  # (d,) mean of all examples; distances do not depend on it, rounding errors do
-    basis: Tensor  # (d, r) orthonormal, eigenvectors of S_w; r = min(n, d)
-    variances: Tensor  # (r,) eigenvalues of S_w; 0 outside the basis
-    isotropic: float  # tr(S_w)/d
-    freedom: int  # ν
-    means: Tensor  # (C, d) of the classes, less the centre
-    counts: Tensor  # (C,)
-    shrinkage: float  # λ
-    count_penalty: float  # ρD
-    temperature: float  # τ
+    Attributes
+    ----------
+    centre : tensor (d,)
+        Mean of all examples; distances do not depend on it, rounding errors do.
+    basis : tensor (d, r)
+        Orthonormal, eigenvectors of S_w; r = min(n, d).
+    variances : tensor (r,)
+        Eigenvalues of S_w; 0 outside the basis.
+    isotropic : float
+        tr(S_w)/d.
+    freedom : int
+        ν.
+    means : tensor (C, d)
+        Of the classes, less the centre.
+    counts : tensor (C,)
+    shrinkage : float
+        λ.
+    count_penalty : float
+        ρD.
+    temperature : float
+        τ.
+    """
+
+    centre: Tensor
+    basis: Tensor
+    variances: Tensor
+    isotropic: float
+    freedom: int
+    means: Tensor
+    counts: Tensor
+    shrinkage: float
+    count_penalty: float
+    temperature: float
 
     @classmethod
     def of(cls, examples: Examples) -> FittedLDA:
@@ -155,7 +178,19 @@ def _precisions(variances: Tensor, isotropic: float, shrinkage: float) -> Tensor
 
 
 def lda_scores(distances: Tensor, counts: Tensor, count_penalty: float) -> Tensor:
-    """Scores −½ [n/(n+1) · distance + penalty · log(1 + 1/n)] of distances (…, C), n the `counts` (…, C)."""
+    """Scores −½ [n/(n+1) · distance + penalty · log(1 + 1/n)] of distances (…, C), n the `counts` (…, C).
+
+    Parameters
+    ----------
+    distances : tensor (…, C)
+    counts : tensor (C,) or (…, C)
+    count_penalty : float
+        ρD.
+
+    Returns
+    -------
+    tensor (…, C)
+    """
     return (counts / (counts + 1) * distances + count_penalty * torch.log1p(1 / counts)).mul_(-0.5)
 
 

@@ -44,16 +44,32 @@ class FittedSingle(FittedExpert):
 
 @dataclass(frozen=True, eq=False)
 class NovelClassExperts(Serializable):
-    """Four experts over the base classes, their settings for novel ones, and both pools; learnt in the base session."""
+    """Four experts over the base classes, their settings for novel ones, and both pools; learnt in the base session.
+
+    Attributes
+    ----------
+    lda : FittedLDA
+    random_lda : FittedRandomFeatures
+        On a FittedLDA.
+    density : FittedKernelDensity
+        Its points are the exemplars.
+    ridge_penalty : float
+    ridge_temperature : float
+    root_weights : tensor (4,)
+        w.
+    bias : float
+    novel_weights : tensor (4,)
+        v.
+    """
 
     lda: FittedLDA
-    random_lda: FittedRandomFeatures  # on a FittedLDA
-    density: FittedKernelDensity  # its points are the exemplars
+    random_lda: FittedRandomFeatures
+    density: FittedKernelDensity
     ridge_penalty: float
     ridge_temperature: float
-    root_weights: Tensor  # w (4,)
+    root_weights: Tensor
     bias: float
-    novel_weights: Tensor  # v (4,)
+    novel_weights: Tensor
 
     def grown(
         self, base: FittedExpert, kept: Tensor, X: Tensor, y: Tensor, base_left_out: Tensor
@@ -117,7 +133,19 @@ class NovelClassExperts(Serializable):
 
 @dataclass(frozen=True, eq=False)
 class FittedBaseNovelExpert(FittedExpert):
-    """A fitted expert over base and novel classes; the base classes come first."""
+    """A fitted expert over base and novel classes; the base classes come first.
+
+    Attributes
+    ----------
+    base : FittedExpert
+    lda : FittedLDA
+    random_lda : FittedRandomFeatures
+    density : FittedKernelDensity
+    ridge : FittedKernelRidge
+    root_weights : tensor
+    bias : float
+    novel_weights : tensor
+    """
 
     base: FittedExpert
     lda: FittedLDA
@@ -142,6 +170,18 @@ class FittedBaseNovelExpert(FittedExpert):
 
 
 def root_log_odds(logs: Tensor, weights: Tensor, n_base: int) -> Tensor:
-    """Σ_k w_k log p_k of (K, T, C), summed up as probabilities: novel classes against base classes, (T,)."""
+    """Σ_k w_k log p_k of (K, T, C), summed up as probabilities: novel classes against base classes, (T,).
+
+    Parameters
+    ----------
+    logs : tensor (K, T, C)
+    weights : tensor (K,)
+    n_base : int
+        The first so many classes are base classes.
+
+    Returns
+    -------
+    tensor (T,)
+    """
     total = torch.einsum("k,ktc->tc", weights, logs)
     return total[:, n_base:].logsumexp(1) - total[:, :n_base].logsumexp(1)

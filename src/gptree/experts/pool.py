@@ -74,10 +74,16 @@ class Pool(Expert):
 
 @dataclass(frozen=True, eq=False)
 class FittedPool(FittedExpert):
-    """A fitted `Pool`."""
+    """A fitted `Pool`.
+
+    Attributes
+    ----------
+    experts : tuple[FittedExpert, ...]
+    weights : tensor (K,)
+    """
 
     experts: tuple[FittedExpert, ...]
-    weights: Tensor  # (K,)
+    weights: Tensor
 
     def log_probabilities(self, X: Tensor, raw: Any = None, cache: ScoreCache | None = None) -> Tensor:
         cache = {} if cache is None else cache
@@ -88,7 +94,17 @@ class FittedPool(FittedExpert):
 
 
 def pooled(weights: Tensor, logs: list[Tensor]) -> Tensor:
-    """log-softmax(Σ_k w_k log p_k), (T, C)."""
+    """log-softmax(Σ_k w_k log p_k), (T, C).
+
+    Parameters
+    ----------
+    weights : tensor (K,)
+    logs : list of K tensors (T, C)
+
+    Returns
+    -------
+    tensor (T, C)
+    """
     total = torch.zeros_like(logs[0])
     for weight, log in zip(weights.tolist(), logs, strict=True):
         total.add_(log, alpha=weight)

@@ -64,10 +64,18 @@ class RandomFeatures(Expert):
 
 @dataclass(frozen=True, eq=False)
 class FittedRandomFeatures(FittedExpert):
-    """A fitted `RandomFeatures`."""
+    """A fitted `RandomFeatures`.
+
+    Attributes
+    ----------
+    expert : FittedExpert
+    projection : tensor (d, count)
+        W.
+    unit_length : bool
+    """
 
     expert: FittedExpert
-    projection: Tensor  # W (d, count)
+    projection: Tensor
     unit_length: bool
 
     def features(self, X: Tensor) -> Tensor:

@@ -142,11 +142,20 @@ def _few_classes(examples: Examples, size: int) -> Examples:
 
 @dataclass(frozen=True, eq=False)
 class FittedRidge(FittedExpert):
-    """A fitted `Ridge`."""
+    """A fitted `Ridge`.
 
-    weights: Tensor  # (d, C)
-    penalty: float  # α
-    temperature: float  # τ
+    Attributes
+    ----------
+    weights : tensor (d, C)
+    penalty : float
+        α.
+    temperature : float
+        τ.
+    """
+
+    weights: Tensor
+    penalty: float
+    temperature: float
 
     def log_probabilities(self, X: Tensor, raw: Any = None, cache: ScoreCache | None = None) -> Tensor:
         check_features(X, len(self.weights))
@@ -155,12 +164,23 @@ class FittedRidge(FittedExpert):
 
 @dataclass(frozen=True, eq=False)
 class FittedKernelRidge(FittedExpert):
-    """A fitted `KernelRidge` or `ExemplarRidge`."""
+    """A fitted `KernelRidge` or `ExemplarRidge`.
 
-    points: Tensor  # (m, d) the examples it was fitted to
-    weights: Tensor  # (m, C)
-    penalty: float  # α
-    temperature: float  # τ
+    Attributes
+    ----------
+    points : tensor (m, d)
+        The examples it was fitted to.
+    weights : tensor (m, C)
+    penalty : float
+        α.
+    temperature : float
+        τ.
+    """
+
+    points: Tensor
+    weights: Tensor
+    penalty: float
+    temperature: float
 
     def scores(self, X: Tensor) -> Tensor:
         check_features(X, self.points.shape[1])

@@ -20,13 +20,20 @@ from gptree.inference.posterior import NodePosterior
 
 @dataclass(frozen=True)
 class NodeFits:
-    """Posteriors of all nodes, batch by batch, with the kernel that was fitted."""
+    """Posteriors of all nodes, batch by batch, with the kernel that was fitted.
+
+    Attributes
+    ----------
+    grams : Grams
+        The features and the kernel that was fitted.
+    posteriors : tuple[NodePosterior, ...]
+    diagnostics : Diagnostics
+        In the order of the problems.
+    """
 
     grams: Grams
-    """The features and the kernel that was fitted."""
     posteriors: tuple[NodePosterior, ...]
     diagnostics: Diagnostics
-    """In the order of the problems."""
 
 
 def fit_nodes(

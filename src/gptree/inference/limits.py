@@ -147,7 +147,18 @@ def class_inducing(features: np.ndarray, y: np.ndarray, count: int, hashes: np.n
 
 
 def class_quota(counts: Sequence[int] | np.ndarray, points: int) -> int:
-    """The largest q such that up to q rows of each class are at most `points` rows; 0 if even one each is too many."""
+    """The largest q such that up to q rows of each class are at most `points` rows; 0 if even one each is too many.
+
+    Parameters
+    ----------
+    counts : sequence of int
+        Rows of each class.
+    points : int
+
+    Returns
+    -------
+    int
+    """
     counts = np.asarray(counts)
     low, high = 0, int(counts.max(initial=0))
     while low < high:

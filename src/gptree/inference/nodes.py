@@ -141,6 +141,17 @@ def make_batches(
     A node of N points counts as N × max(N, width) numbers (N × max(M, width) with M inducing points), and a batch has
     at most `budget` of them, or is one node. `width` is the dimension where features are gathered for every node.
     Nodes of one batch agree in `form`, a property of the number of points: it must not depend on the neighbours.
+
+    Parameters
+    ----------
+    problems : sequence of NodeProblem
+    dtype : torch.dtype
+    budget, largest_padded, width : int
+    form : function from a number of points to bool
+
+    Yields
+    ------
+    NodeBatch
     """
     groups: dict[tuple[int, int, bool], list[int]] = {}
     for v, problem in enumerate(problems):
@@ -155,5 +166,16 @@ def make_batches(
 
 
 def generators(seeds: Sequence[int], device: torch.device) -> list[torch.Generator]:
-    """One generator a node, so that a node's randomness does not depend on what is fitted beside it."""
+    """One generator a node, so that a node's randomness does not depend on what is fitted beside it.
+
+    Parameters
+    ----------
+    seeds : sequence of int
+        `NodeBatch.seeds`.
+    device : torch.device
+
+    Returns
+    -------
+    list of torch.Generator
+    """
     return [torch.Generator(device=device).manual_seed(int(np.uint64(seed) >> np.uint64(1))) for seed in seeds]

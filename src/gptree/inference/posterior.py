@@ -159,7 +159,18 @@ NodePosterior = DensePosterior | LinearPosterior | SparsePosterior
 
 
 def select(posterior: NodePosterior, chosen: Tensor) -> NodePosterior:
-    """Some of the nodes of a posterior, by their place in it."""
+    """Some of the nodes of a posterior, by their place in it.
+
+    Parameters
+    ----------
+    posterior : NodePosterior
+    chosen : int64 tensor
+        Places among its V nodes.
+
+    Returns
+    -------
+    NodePosterior
+    """
     parts = {"nodes": posterior.nodes[chosen], "rows": posterior.rows[chosen], "weights": posterior.weights[:, chosen]}
     if isinstance(posterior, SparsePosterior):
         return replace(posterior, **parts, precision=posterior.precision[chosen])

@@ -60,11 +60,17 @@ def _log_determinant(factor: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class FunctionSpace:
-    """The conditional in terms of the Gram matrix K (V, n, n). Weights α: g = K α."""
+    """The conditional in terms of the Gram matrix K (V, n, n). Weights α: g = K α.
+
+    Attributes
+    ----------
+    K : tensor (V, n, n)
+    features : tensor or None
+        Φ (V, n, d) with K = Φ Φᵀ where the kernel has one; it spares prior draws a root of K.
+    """
 
     K: Tensor
     features: Tensor | None = None
-    """Φ (V, n, d) with K = Φ Φᵀ where the kernel has one; it spares prior draws a root of K."""
 
     residual = 0.0
 
@@ -130,7 +136,13 @@ class FunctionSpace:
 
 @dataclass(frozen=True)
 class WeightSpace:
-    """The conditional in terms of features A (V, n, r) with K = A Aᵀ + diag(residual). Weights t: g = A t."""
+    """The conditional in terms of features A (V, n, r) with K = A Aᵀ + diag(residual). Weights t: g = A t.
+
+    Attributes
+    ----------
+    A : tensor (V, n, r)
+    residual : tensor (V, n) or float
+    """
 
     A: Tensor
     residual: Tensor | float = 0.0

@@ -51,7 +51,19 @@ def make_kernel(name: str, output_scale: float = 1.0, length_scale: float = 1.0)
 
 
 def as_kernel(kernel: str | Kernel, dtype: torch.dtype, device: torch.device) -> Kernel:
-    """A copy of a kernel, or the kernel of a name, on dtype and device; the caller's object is never changed."""
+    """A copy of a kernel, or the kernel of a name, on dtype and device; the caller's object is never changed.
+
+    Parameters
+    ----------
+    kernel : str or Kernel
+        Without batch shape.
+    dtype : torch.dtype
+    device : torch.device
+
+    Returns
+    -------
+    Kernel
+    """
     if isinstance(kernel, str):
         kernel = make_kernel(kernel)
     if not isinstance(kernel, Kernel):
@@ -89,7 +101,17 @@ def gram(kernel: Kernel, x: Tensor, other: Tensor | None = None) -> Tensor:
 
 
 def gram_diagonal(kernel: Kernel, x: Tensor) -> Tensor:
-    """k(x_i, x_i), (..., n)."""
+    """k(x_i, x_i), (..., n).
+
+    Parameters
+    ----------
+    kernel : Kernel
+    x : tensor (..., n, d)
+
+    Returns
+    -------
+    tensor (..., n)
+    """
     rbf = _isotropic_rbf(kernel)
     if rbf is not None:
         return rbf[0].expand(x.shape[:-1])
@@ -148,7 +170,17 @@ class _RBF(torch.autograd.Function):
 
 
 def linear_features(kernel: Kernel, x: Tensor) -> Tensor | None:
-    """Φ with k(x, x′) = Φ(x) Φ(x′)ᵀ where the kernel is (a multiple of) the linear one, else None."""
+    """Φ with k(x, x′) = Φ(x) Φ(x′)ᵀ where the kernel is (a multiple of) the linear one, else None.
+
+    Parameters
+    ----------
+    kernel : Kernel
+    x : tensor (..., n, d)
+
+    Returns
+    -------
+    tensor (..., n, d) or None
+    """
     scale, all_columns = None, kernel.active_dims is None
     if type(kernel) is ScaleKernel:
         scale, kernel = kernel.outputscale, kernel.base_kernel

@@ -64,7 +64,16 @@ def _worthwhile(device: torch.device) -> int:
 
 
 def log_cosh(x: Tensor) -> Tensor:
-    """log cosh x, elementwise, with full relative accuracy near 0 and no overflow."""
+    """log cosh x, elementwise, with full relative accuracy near 0 and no overflow.
+
+    Parameters
+    ----------
+    x : tensor
+
+    Returns
+    -------
+    tensor
+    """
     near = x.abs() < 1
     small = torch.where(near, x, 0.0)
     large = torch.where(near, 1.0, x.abs())
@@ -78,7 +87,19 @@ def log_2cosh_half(c: Tensor) -> Tensor:
 
 
 def pg_mean(c: Tensor, b: float | Tensor = 1.0) -> Tensor:
-    """E[ω] = b tanh(c/2) / (2c), which tends to b/4 at 0."""
+    """E[ω] = b tanh(c/2) / (2c), which tends to b/4 at 0.
+
+    Parameters
+    ----------
+    c : tensor
+        Tilts.
+    b : float or tensor
+        Shapes, broadcast against `c`.
+
+    Returns
+    -------
+    tensor
+    """
     z = c / 2
     near = z.abs() < 0.5
     # tanh z / z = 1/(1 + z²/(3 + z²/(5 + …))): unlike the quotient, exact derivatives at and around zero.
@@ -91,7 +112,19 @@ def pg_mean(c: Tensor, b: float | Tensor = 1.0) -> Tensor:
 
 
 def pg_variance(c: Tensor, b: float | Tensor = 1.0) -> Tensor:
-    """Var[ω] = b (sinh c − c) / (4 c³ cosh²(c/2)), which tends to b/24 at 0."""
+    """Var[ω] = b (sinh c − c) / (4 c³ cosh²(c/2)), which tends to b/24 at 0.
+
+    Parameters
+    ----------
+    c : tensor
+        Tilts.
+    b : float or tensor
+        Shapes, broadcast against `c`.
+
+    Returns
+    -------
+    tensor
+    """
     near = c.abs() < 1
     small = torch.where(near, c, 0.0)
     series = torch.zeros_like(c)
@@ -104,7 +137,19 @@ def pg_variance(c: Tensor, b: float | Tensor = 1.0) -> Tensor:
 
 
 def pg_kl(c: Tensor, b: float | Tensor = 1.0) -> Tensor:
-    """KL(PG(b, c) ‖ PG(b, 0)) = b [log cosh(c/2) − (c/4) tanh(c/2)], about b c⁴/192 near 0."""
+    """KL(PG(b, c) ‖ PG(b, 0)) = b [log cosh(c/2) − (c/4) tanh(c/2)], about b c⁴/192 near 0.
+
+    Parameters
+    ----------
+    c : tensor
+        Tilts.
+    b : float or tensor
+        Shapes, broadcast against `c`.
+
+    Returns
+    -------
+    tensor
+    """
     z = c.abs() / 2
     near = z < 0.4  # the two terms agree in all but the fourth order there
     square = torch.where(near, z, 0.0).square()

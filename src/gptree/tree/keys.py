@@ -30,12 +30,33 @@ def label_hashes(labels: Iterable[Any]) -> np.ndarray:
 
 
 def node_key(hashes_of_members: np.ndarray) -> int:
-    """The key of a set of classes: the sum of their hashes modulo 2⁶⁴, so their order does not matter."""
+    """The key of a set of classes: the sum of their hashes modulo 2⁶⁴, so their order does not matter.
+
+    Parameters
+    ----------
+    hashes_of_members : uint64 array
+        `label_hashes` of the classes.
+
+    Returns
+    -------
+    int
+    """
     return int(np.sum(hashes_of_members, dtype=np.uint64))
 
 
 def node_generator(seed: int, key: int) -> np.random.Generator:
-    """The random generator of the node with this key."""
+    """The random generator of the node with this key.
+
+    Parameters
+    ----------
+    seed : int
+    key : int
+        A `node_key`.
+
+    Returns
+    -------
+    numpy.random.Generator
+    """
     return np.random.default_rng([seed, key])
 
 

@@ -53,7 +53,17 @@ def to_text(tree: ClassTree, names: Sequence[Any], *, max_depth: int | None = No
 
 
 def to_dot(tree: ClassTree, names: Sequence[Any]) -> str:
-    """The tree in Graphviz's language; draw it with `dot -Tsvg`."""
+    """The tree in Graphviz's language; draw it with `dot -Tsvg`.
+
+    Parameters
+    ----------
+    tree : ClassTree
+    names : sequence of C names
+
+    Returns
+    -------
+    str
+    """
     names = class_names(tree, names)
     lines = ["digraph classes {", "  rankdir=LR;", "  node [shape=point, width=0.08]; edge [arrowhead=none];"]
     lines += [
@@ -66,7 +76,17 @@ def to_dot(tree: ClassTree, names: Sequence[Any]) -> str:
 
 
 def to_newick(tree: ClassTree, names: Sequence[Any]) -> str:
-    """The tree in Newick format, which programs for phylogenetic trees read."""
+    """The tree in Newick format, which programs for phylogenetic trees read.
+
+    Parameters
+    ----------
+    tree : ClassTree
+    names : sequence of C names
+
+    Returns
+    -------
+    str
+    """
     names = class_names(tree, names)
     parts = []
     stack: list[int | str] = [0]
