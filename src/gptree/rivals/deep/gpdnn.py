@@ -110,8 +110,8 @@ def argmax_probability(mean: Tensor, variance: Tensor, y: Tensor) -> Tensor:
     E_{f_y}[Π_{c≠y} Φ((f_y − μ_c)/σ_c)] by Gauss-Hermite quadrature.
     """
     nodes, weights = (torch.as_tensor(each).to(mean) for each in np.polynomial.hermite_e.hermegauss(QUADRATURE_POINTS))
-    deviation, own = variance.sqrt(), y.unsqueeze(0)
-    f = torch.addcmul(mean.gather(0, own), deviation.gather(0, own), nodes[:, None])  # (Q, B)
+    deviation, true = variance.sqrt(), y.unsqueeze(0)
+    f = torch.addcmul(mean.gather(0, true), deviation.gather(0, true), nodes[:, None])  # (Q, B)
     log_below = torch.special.log_ndtr((f.unsqueeze(1) - mean) / deviation)
-    is_own = torch.arange(len(mean), device=y.device)[:, None] == y
-    return (weights / weights.sum()) @ log_below.masked_fill(is_own, 0.0).sum(1).exp()
+    is_true = torch.arange(len(mean), device=y.device)[:, None] == y
+    return (weights / weights.sum()) @ log_below.masked_fill(is_true, 0.0).sum(1).exp()

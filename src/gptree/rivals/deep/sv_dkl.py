@@ -8,7 +8,6 @@ gradient descent converges.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -21,6 +20,7 @@ from torch.nn.functional import linear, normalize
 from gptree.deep.data.base import key
 from gptree.deep.heads.base import Problem
 from gptree.maths.kernels import as_kernel, node_kernels
+from gptree.maths.quadrature import log_mean_exp
 from gptree.rivals.deep.base import VariationalHead, WhitenedPosterior, gram_root
 from gptree.settings import Settings, require
 
@@ -135,7 +135,7 @@ class SoftmaxMixtureHead(VariationalHead):
     def _class_log_probabilities(self, mean: Tensor, variance: Tensor) -> Tensor:
         """From draws that are the same for all rows and at any time."""
         z = self._normal((PREDICTION_SAMPLES, len(mean), 1), 0).to(mean)
-        return self._log_softmax(mean, variance, z).logsumexp(0) - math.log(PREDICTION_SAMPLES)
+        return log_mean_exp(self._log_softmax(mean, variance, z))
 
     def _log_softmax(self, mean: Tensor, variance: Tensor, z: Tensor) -> Tensor:
         """log softmax(A f), (S, B, C), of draws f = E[f] + σ z."""
