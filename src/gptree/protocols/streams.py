@@ -200,7 +200,7 @@ def hold_out(y: Any, share: float, seed: int = 0) -> np.ndarray:
 
     Examples
     --------
-    >>> hold_out(["a", "a", "b", "b"], share=0.5).sum()
+    >>> int(hold_out(["a", "a", "b", "b"], share=0.5).sum())
     2
     """
     y = np.asarray(y)

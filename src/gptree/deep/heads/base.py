@@ -77,8 +77,8 @@ class HeadSettings(Protocol[H_co]):
         """Of the head: "float64" or "float32"."""
         ...
 
-    def get_params(self) -> dict[str, Any]:
-        """By name, with values whose `repr` tells them apart."""
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """The settings by name, with values whose `repr` tells them apart."""
         ...
 
     def new_head(self, embeddings: Tensor, problem: Problem) -> H_co:

@@ -22,8 +22,8 @@ from torch.nn.functional import normalize, one_hot
 from gptree.deep.heads.base import Problem
 from gptree.inference import class_inducing
 from gptree.maths.kernels import as_kernel, gram, gram_diagonal
-from gptree.rivals.deep.base import VariationalHead, WhitenedPosterior, gram_root
-from gptree.settings import Settings, require
+from gptree.rivals.deep.base import DeepRival, VariationalHead, WhitenedPosterior, gram_root
+from gptree.settings import require
 from gptree.tree import label_hashes
 
 #: Of the Gauss-Hermite rule, as in the paper's software.
@@ -31,7 +31,7 @@ QUADRATURE_POINTS = 20
 
 
 @dataclass(frozen=True)
-class GPDNN(Settings):
+class GPDNN(DeepRival):
     """Settings of the head; the kernel is that of the training.
 
     Parameters
@@ -53,11 +53,12 @@ class GPDNN(Settings):
     >>> trained = train(mlp(64), Arrays(X), y, labels, head=GPDNN(inducing=10))  # doctest: +SKIP
     """
 
+    name: ClassVar[str] = "gpdnn"
+
     inducing: int = 40
     epsilon: float = 1e-3
     covariance: Literal["full", "diagonal"] = "full"
     start: Literal["regression", "prior"] = "regression"
-    dtype: ClassVar[str] = "float64"
 
     def __post_init__(self) -> None:
         require(self.inducing >= 1, f"a class needs at least one inducing point, got inducing={self.inducing}.")

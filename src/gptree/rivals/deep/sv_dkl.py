@@ -21,8 +21,8 @@ from gptree.deep.data.base import key
 from gptree.deep.heads.base import Problem
 from gptree.maths.kernels import as_kernel, node_kernels
 from gptree.maths.quadrature import log_mean_exp
-from gptree.rivals.deep.base import VariationalHead, WhitenedPosterior, gram_root
-from gptree.settings import Settings, require
+from gptree.rivals.deep.base import DeepRival, VariationalHead, WhitenedPosterior, gram_root
+from gptree.settings import require
 
 #: Features start with variance 1 and are squashed into (−REACH, REACH), which the grid covers.
 REACH = 4.0
@@ -35,7 +35,7 @@ _DRAWS = 101
 
 
 @dataclass(frozen=True)
-class SVDKL(Settings):
+class SVDKL(DeepRival):
     """Settings of the head; the kernel of the training, for one feature, begins the same for all of them.
 
     Parameters
@@ -54,10 +54,11 @@ class SVDKL(Settings):
     >>> trained = train(mlp(64), Arrays(X), y, labels, head=SVDKL(features=16))  # doctest: +SKIP
     """
 
+    name: ClassVar[str] = "sv-dkl"
+
     grid_size: int = 64
     features: int = 64
     samples: int = 10
-    dtype: ClassVar[str] = "float64"
 
     def __post_init__(self) -> None:
         require(self.grid_size >= 5, f"cubic interpolation needs a grid of at least 5 points, got {self.grid_size}.")
