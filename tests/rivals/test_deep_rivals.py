@@ -23,7 +23,7 @@ from torch.nn.functional import normalize
 from gptree.deep import Arrays, Batch, Trained, Training, WeightedEnsemble, convnet, embed, measure, mlp, train, whole
 from gptree.deep.heads.base import Problem
 from gptree.maths.kernels import make_kernel
-from gptree.rivals import GPDNN, SVDKL
+from gptree.rivals import GPDNN, SVDKL, DeepRival
 from gptree.rivals.deep import sv_dkl
 from gptree.rivals.deep.base import FIRST_NOISE, JITTER, VariationalHead, WhitenedPosterior
 from gptree.rivals.deep.gpdnn import argmax_probability
@@ -33,6 +33,7 @@ SETTINGS = {
     "gpdnn diagonal": GPDNN(inducing=2, covariance="diagonal"),
     "sv-dkl": SVDKL(grid_size=12, features=3),
 }
+SETTINGS |= {name: DeepRival.of(name) for name in DeepRival.names() if name not in SETTINGS}
 every_head = pytest.mark.parametrize("name", SETTINGS)
 
 

@@ -133,7 +133,7 @@ def _not_loaded(what: Path | str, error: Exception) -> str:
 
 
 def _read_csv(
-    path: Path, features: str | None, labels: str | None, need_labels: bool, known: Sequence[str] | None
+    path: Path, features: str | None, labels: str | None, need_labels: bool, known_columns: Sequence[str] | None
 ) -> Data:
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
@@ -146,7 +146,7 @@ def _read_csv(
         if len(row) != len(header):
             raise ValueError(f"{path}, line {number}: {len(row)} cells, but the header names {len(header)} columns.")
     cells = dict(zip(header, zip(*(row for _, row in lines), strict=True), strict=False)) if lines else {}
-    columns, label = _choose_columns(path, header, features, labels, need_labels, known)
+    columns, label = _choose_columns(path, header, features, labels, need_labels, known_columns)
     numbers = [_parsed_column(path, name, cells.get(name, ()), lines) for name in columns]
     y = None if label is None else _parsed_labels(path, label, cells.get(label, ()))
     return Data(path, np.array(numbers, dtype=np.float64).reshape(len(columns), len(lines)).T, y, columns)
@@ -181,7 +181,7 @@ def _parsed_labels(path: Path, name: str, cells: Sequence[str]) -> np.ndarray:
 
 
 def _read_parquet(
-    path: Path, features: str | None, labels: str | None, need_labels: bool, known: Sequence[str] | None
+    path: Path, features: str | None, labels: str | None, need_labels: bool, known_columns: Sequence[str] | None
 ) -> Data:
     try:
         import pandas
@@ -193,7 +193,7 @@ def _read_parquet(
     except pyarrow.ArrowException as error:
         raise ValueError(f"{path} is damaged or not a parquet file ({error}).") from None
     frame.columns = [str(name) for name in frame.columns]
-    columns, label = _choose_columns(path, list(frame.columns), features, labels, need_labels, known)
+    columns, label = _choose_columns(path, list(frame.columns), features, labels, need_labels, known_columns)
     for name in columns:
         if not pandas.api.types.is_numeric_dtype(frame[name]):
             raise ValueError(
@@ -214,7 +214,7 @@ def _choose_columns(
     features: str | None,
     labels: str | None,
     need_labels: bool,
-    known: Sequence[str] | None,
+    known_columns: Sequence[str] | None,
 ) -> tuple[tuple[str, ...], str | None]:
     """Which columns are features, and which one is the label (None: no label)."""
     twice = {name for name in header if header.count(name) > 1}
@@ -223,21 +223,21 @@ def _choose_columns(
     label = labels or LABEL_COLUMN
     if label not in header:
         if need_labels:
-            raise ValueError(f"{path} has no column '{label}': name one of {_some(header)} with --labels.")
+            raise ValueError(f"{path} has no column '{label}': name one of {_listed(header)} with --labels.")
         label = None
     if features is not None:
         columns = tuple(name.strip() for name in features.split(","))
     else:
-        columns = tuple(known) if known is not None else tuple(name for name in header if name != label)
+        columns = tuple(known_columns) if known_columns is not None else tuple(name for name in header if name != label)
     missing = [name for name in columns if name not in header]
     if missing:
-        raise ValueError(f"{path} has no column {_some(missing)}; it has {_some(header)}.")
+        raise ValueError(f"{path} has no column {_listed(missing)}; it has {_listed(header)}.")
     return columns, label
 
 
-def _some(names: Sequence[str], most: int = 8) -> str:
-    shown = ", ".join(f"'{name}'" for name in names[:most])
-    return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
+def _listed(names: Sequence[str], most: int = 8) -> str:
+    first = ", ".join(f"'{name}'" for name in names[:most])
+    return first if len(names) <= most else f"{first} and {len(names) - most} more"
 
 
 # ----------------------------------------------------------------------------------------------------------- checks

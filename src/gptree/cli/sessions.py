@@ -188,10 +188,10 @@ def _run_all(
     settings: Mapping[str, dict[str, Any]],
     streams: Streams,
     run: RunFolder,
-    shown: bool,
+    visible: bool,
 ) -> None:
     """Run what is to be done; each run is on the disk when the next one begins."""
-    with _progress(shown, len(todo) * len(streams(0).sessions)) as advance:
+    with _progress(visible, len(todo) * len(streams(0).sessions)) as advance:
         for method, seed in todo:
             model = methods[method].make(seed)
             run.add(
@@ -207,8 +207,8 @@ def _run_all(
 
 
 @contextmanager
-def _progress(shown: bool, sessions: int) -> Iterator[Callable[[str], None]]:
-    if not shown or not sessions:
+def _progress(visible: bool, sessions: int) -> Iterator[Callable[[str], None]]:
+    if not visible or not sessions:
         yield lambda _: None
         return
     from rich.console import Console

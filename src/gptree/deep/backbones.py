@@ -1,4 +1,4 @@
-"""Networks that turn inputs into embeddings.
+"""Backbones: networks that turn inputs into embeddings.
 
 Any `nn.Module` that maps a batch of inputs to a matrix (B, d) serves as a backbone; those here need nothing beside
 torch. Other collections are used as they are, without their classification layer::
@@ -129,7 +129,7 @@ class MLP(Backbone):
 
 
 def resnet18(embedding: int | None = None, stem: Stem = "imagenet", channels: int = 3, seed: int = 0) -> ResNet18:
-    """ResNet-18 (He et al., 2016): 512 pooled features, or a linear layer `embedding` of them.
+    """ResNet-18 (He et al., 2016): 512 pooled features, or a linear layer of them.
 
     stem        for          first convolution    max-pooling    last map
     "imagenet"  ≥ 128 px     7 × 7, stride 2      3 × 3 by 2     1/32 of the picture
@@ -139,6 +139,21 @@ def resnet18(embedding: int | None = None, stem: Stem = "imagenet", channels: in
     Parameters have torchvision's names, so `load_state_dict(weights, strict=False)` takes its weights and leaves out
     `fc` only; for another stem or number of channels remove `conv1.weight` from them first. Convolutions start from
     He's normal distribution, and the last batch normalisation of every block from zero.
+
+    Parameters
+    ----------
+    embedding : int or None
+        Width of a linear layer on the pooled features; None for no such layer.
+    stem : "imagenet", "small" or "cifar"
+        By the size of the pictures, see above.
+    channels : int
+    seed : int
+        Of the weights.
+
+    Examples
+    --------
+    >>> from gptree.deep import resnet18
+    >>> network = resnet18(embedding=128, stem="cifar")
     """
     require(stem in get_args(Stem), f"unknown stem {stem!r}: choose one of {get_args(Stem)}.")
     _require_counts(embedding=embedding, channels=channels)
@@ -158,8 +173,26 @@ def convnet(
 ) -> ConvNet:
     """`depth` times 3 × 3 convolution, batch normalisation, ReLU, max-pooling by 2; then the mean over the picture.
 
-    It gives `width` features, or a linear layer `embedding` of them, for pictures of any size. Without `normalise`,
-    biases take the place of batch normalisation, and the embedding of a row does not depend on the rest of its batch.
+    Parameters
+    ----------
+    channels : int
+        Of the pictures, which may have any size.
+    width : int
+        Features of every layer.
+    depth : int
+        Number of layers.
+    embedding : int or None
+        Width of a linear layer on the features; None for no such layer.
+    normalise : bool
+        Without it, biases take the place of batch normalisation, and the embedding of a row does not depend on the rest
+        of its batch.
+    seed : int
+        Of the weights.
+
+    Examples
+    --------
+    >>> from gptree.deep import convnet
+    >>> network = convnet(channels=1, width=32, embedding=16)
     """
     _require_counts(channels=channels, width=width, depth=depth, embedding=embedding)
     with _drawing_from(seed):
@@ -178,8 +211,23 @@ def mlp(
 ) -> MLP:
     """Linear layers of the `hidden` widths, each with batch normalisation and ReLU, and a linear `embedding` layer.
 
-    It takes vectors of `features` numbers, or inputs of any shape with so many numbers. Without an embedding layer
-    it gives the last hidden layer. Without `normalise` there is no batch normalisation.
+    Parameters
+    ----------
+    features : int
+        Numbers of an input, a vector or an array of any shape.
+    hidden : sequence of int
+        Widths of the hidden layers.
+    embedding : int or None
+        Width of a linear layer at the end; None gives the last hidden layer.
+    normalise : bool
+        Whether there is batch normalisation.
+    seed : int
+        Of the weights.
+
+    Examples
+    --------
+    >>> from gptree.deep import mlp
+    >>> network = mlp(384, hidden=(128,), embedding=32)
     """
     require(len(hidden) > 0, "hidden must hold the width of at least one layer.")
     _require_counts(features=features, embedding=embedding, **{f"hidden[{i}]": width for i, width in enumerate(hidden)})
@@ -194,7 +242,17 @@ BACKBONES: dict[str, Callable[..., Backbone]] = {"resnet18": resnet18, "convnet"
 
 
 def build_backbone(recipe: Mapping[str, Any]) -> Backbone:
-    """The network that a `recipe` describes, as it was before training."""
+    """The network that a recipe describes, as it was before training.
+
+    Parameters
+    ----------
+    recipe : Mapping
+        The `recipe` of a `Backbone`.
+
+    Returns
+    -------
+    Backbone
+    """
     name = recipe.get("name")
     if name not in BACKBONES:
         raise ValueError(f"no backbone is named {name!r}; recipes name one of {sorted(BACKBONES)}.")

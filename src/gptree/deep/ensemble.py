@@ -1,4 +1,4 @@
-"""Layers on the same embeddings that predict together, and how much each has to say."""
+"""`WeightedEnsemble`: layers on the same embeddings that predict together, a weighted product of probabilities."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from torch import Tensor, nn
 from gptree.experts.calibration import some
 from gptree.experts.pool import pool_weights, pooled
 
-#: Of all weights together: where predictions are worth nothing, they are unsure but not all the same.
+#: Least sum of the weights: where predictions are worth nothing, they are unsure but not all the same.
 LEAST = 0.05
 
 
 class Layer(nn.Module, ABC):
-    """From embeddings to classes."""
+    """A layer from embeddings to class log-probabilities."""
 
     @abstractmethod
     def scores(self, embeddings: Tensor, *how: Any) -> Tensor:
@@ -29,13 +29,21 @@ class Layer(nn.Module, ABC):
 
 
 class WeightedEnsemble(nn.Module):
-    """Class probabilities proportional to Π_k p_k^w_k, over the layers. Until weights are chosen the first one decides.
+    """Class probabilities proportional to Π_k p_k^w_k, over the layers: a logarithmic opinion pool.
 
-    With one layer its weight is an inverse temperature: how sure predictions are, and nothing else.
+    Until weights are chosen the first layer decides. With one layer its weight is an inverse temperature: how
+    confident predictions are, and nothing else.
+
+    Parameters
+    ----------
+    *layers : Layer
+
+    Attributes
+    ----------
+    weights : Tensor (K,)
     """
 
     weights: Tensor
-    """(K,)"""
 
     def __init__(self, *layers: Layer) -> None:
         super().__init__()
@@ -45,6 +53,7 @@ class WeightedEnsemble(nn.Module):
 
     @property
     def first(self) -> Any:
+        """The first layer."""
         return self.layers[0]
 
     @torch.no_grad()
@@ -54,10 +63,18 @@ class WeightedEnsemble(nn.Module):
 
     @torch.no_grad()
     def choose(self, embeddings: Tensor, y: Tensor, *how: Any) -> None:
-        """Weights for rows that were not trained on: the most probable ones, normal around 1/K with deviation 1, where
-        half a row has an unknown label.
+        """Choose the weights on held-out rows: the most probable ones, with a normal prior around 1/K of deviation 1.
 
-        Otherwise a few rows that are all right would call for certainty.
+        Half a row counts as one with an unknown label; otherwise a few rows that are all right would call for
+        certainty.
+
+        Parameters
+        ----------
+        embeddings : Tensor (n, d)
+        y : Tensor (n,)
+            Class numbers.
+        *how
+            For the first layer.
         """
         rows = some(torch.arange(len(y), device=y.device), int(y.max()) + 1)
         logs = torch.stack(self._each(embeddings[rows], *how))

@@ -103,7 +103,7 @@ def draw_curves(ax: Axes, curves: Mapping[int, Curve], factor: float = 1.0) -> N
         points = [(x + aside, factor * y.mean, factor * (y.error or 0.0)) for x, y in sorted(curve.items())]
         x, mean, error = np.array(points).reshape(-1, 3).T
         ax.errorbar(x, mean, yerr=error, elinewidth=0.9, capsize=2, **method_style(number))
-    ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+    ax.xaxis.set_major_locator(MaxNLocator("auto", integer=True))
     _plain(ax)
 
 

@@ -1,4 +1,4 @@
-"""What a measured row depends on besides its settings: versions, machine, commit. Nothing that names the machine."""
+"""Provenance of a measured row: versions, kind of machine, commit. Nothing that names the machine."""
 
 from __future__ import annotations
 
@@ -47,10 +47,10 @@ def _processor() -> str:
 def commit() -> str | None:
     """The commit of the code, with "+" if it was changed; None where the package is no checkout.
 
-    A copy without its history is told by the environment variable GPTREE_COMMIT.
+    The environment variable GPTREE_COMMIT gives it for a copy without its history.
     """
-    if told := os.environ.get("GPTREE_COMMIT"):
-        return told
+    if given := os.environ.get("GPTREE_COMMIT"):
+        return given
     checkout = Path(__file__).resolve().parents[3]
     if not (checkout / ".git").exists():  # installed: a repository further up would be someone else's
         return None

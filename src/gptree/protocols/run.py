@@ -1,4 +1,4 @@
-"""Measuring models whose classes keep arriving: session by session, on everything seen so far.
+"""`run_stream`: teach a model a stream of sessions, and measure it after every session on all classes so far.
 
 After session k, a_j^k is the accuracy on the test rows of the classes that session j ≤ k added, every class seen so far
 being a possible answer. Session 0 is the base.
@@ -21,7 +21,7 @@ _PAIRS = 40  # confused pairs that the details keep
 
 
 class IncrementalModel(Protocol):
-    """What `run_stream` needs: columns of `predict_proba` as in `classes_`.
+    """A model that `run_stream` can teach. The columns of `predict_proba` are those of `classes_`.
 
     Used where a model has them: `novelty_score(X)`, `memory_bytes_` or `memory_.nbytes`, `tree_`.
     """
@@ -35,7 +35,15 @@ class IncrementalModel(Protocol):
 
 @dataclass(frozen=True)
 class StreamResult:
-    """One JSON-able row a session, and the details of the last session."""
+    """The result of a run, as JSON can hold it.
+
+    Attributes
+    ----------
+    rows : list of dict
+        One a session.
+    details : dict
+        Of the last session: reliability, confusion, labels, tree.
+    """
 
     rows: list[dict[str, Any]]
     details: dict[str, Any]
@@ -86,7 +94,7 @@ def session_scores(p: np.ndarray, y: np.ndarray, session_of: np.ndarray) -> dict
 
 @dataclass(frozen=True)
 class _Predicted:
-    """What the model says about the test rows of everything seen: probabilities, true columns, sessions, seconds."""
+    """Predictions for the test rows of all sessions so far: probabilities, true columns, sessions, seconds."""
 
     p: np.ndarray
     y: np.ndarray
@@ -105,8 +113,24 @@ def run_stream(
 ) -> StreamResult:
     """Teach the model the stream, in place, and measure it after every session.
 
-    `seed`, `method` and `settings` name the run in its rows; they change nothing. `on_session` is called with each row
-    as it is finished.
+    Parameters
+    ----------
+    model : IncrementalModel
+        Unfitted.
+    stream : SessionStream
+    seed, method, settings
+        Name the run in its rows; they change nothing.
+    on_session : function of a row or None
+        Called with each row as it is finished.
+
+    Returns
+    -------
+    StreamResult
+
+    Examples
+    --------
+    >>> from gptree.protocols import SessionMethod, run_stream
+    >>> result = run_stream(SessionMethod(name="slda").make(0), stream, seed=0, method="slda")  # doctest: +SKIP
     """
     named = {"data": stream.name, "method": method, "settings": dict(settings or {}), "seed": seed}
     origin = _origin()
@@ -139,8 +163,8 @@ def run_stream(
 
 
 def _origin() -> dict[str, Any]:
-    known = commit()
-    return {"versions": versions(), "machine": machine(), **({} if known is None else {"commit": known})}
+    code = commit()
+    return {"versions": versions(), "machine": machine(), **({} if code is None else {"commit": code})}
 
 
 def _predicted(model: IncrementalModel, stream: SessionStream, number: int) -> _Predicted:
@@ -174,7 +198,7 @@ def _open_auroc(model: IncrementalModel, stream: SessionStream, number: int, p: 
 
 
 def memory_bytes(model: Any) -> int | None:
-    """Bytes that the model says it keeps, `memory_bytes_`, else those of its memory; None where it has neither."""
+    """Bytes that a model keeps: its `memory_bytes_`, else those of its `memory_`; None where it has neither."""
     kept = getattr(model, "memory_bytes_", None)
     kept = getattr(getattr(model, "memory_", None), "nbytes", None) if kept is None else kept
     return None if kept is None else int(kept)

@@ -1,6 +1,6 @@
 """Streams of sessions: base classes first, then few-shot sessions of new classes.
 
-Labels are the caller's from end to end: nothing here renumbers them.
+Labels are the caller's from end to end, and are not renumbered.
 """
 
 from __future__ import annotations
@@ -21,9 +21,16 @@ _SHOTS, _HELD_OUT = 0, 1  # what a draw is for: part of its key
 
 @dataclass(frozen=True, eq=False)
 class Session:
-    """What one session brings: training rows X (n, d), y (n,) and test rows X_test (m, d), y_test (m,).
+    """The rows of one session.
 
-    `labels` are the classes that it adds, sorted: those of `y`. The test rows are of these classes alone.
+    Parameters
+    ----------
+    X, y : ndarray (n, d) and (n,)
+        Training rows and their labels.
+    X_test, y_test : ndarray (m, d) and (m,)
+        Test rows, of the classes of this session alone.
+    labels : ndarray
+        The classes that the session adds, sorted: those of `y`.
     """
 
     X: np.ndarray
@@ -39,14 +46,22 @@ class Session:
             raise ValueError("The labels of a session must be the sorted labels of its training rows.")
         strangers = np.setdiff1d(self.y_test, self.labels)
         if len(strangers):
-            raise ValueError(f"Test rows of {_some(strangers)}, which the session with {_some(self.labels)} lacks.")
+            raise ValueError(f"Test rows of {_listed(strangers)}, which the session with {_listed(self.labels)} lacks.")
         if not len(self.y_test):
-            raise ValueError(f"The session with {_some(self.labels)} has no test rows: accuracy would be undefined.")
+            raise ValueError(f"The session with {_listed(self.labels)} has no test rows: accuracy would be undefined.")
 
 
 @dataclass(frozen=True, eq=False)
 class SessionStream:
-    """Sessions in the order in which they arrive; `sessions[0]` is the base. No class arrives twice."""
+    """Sessions in the order in which they arrive. No class arrives twice.
+
+    Parameters
+    ----------
+    name : str
+        Of the data, in the rows of a run.
+    sessions : tuple of Session
+        The first is the base.
+    """
 
     name: str
     sessions: tuple[Session, ...]
@@ -59,7 +74,7 @@ class SessionStream:
             raise ValueError(f"All rows of a stream must have the same number of features, got {sorted(widths)}.")
         labels, counts = np.unique(np.concatenate([s.labels for s in self.sessions]), return_counts=True)
         if (counts > 1).any():
-            raise ValueError(f"Classes that arrive in two sessions: {_some(labels[counts > 1])}.")
+            raise ValueError(f"Classes that arrive in two sessions: {_listed(labels[counts > 1])}.")
 
 
 # ------------------------------------------------------------------------------------------------------ from arrays
@@ -81,12 +96,36 @@ def stream_from_arrays(
 ) -> SessionStream:
     """Base classes, then sessions of `way` new classes with `shot` training rows each.
 
-    base: how many classes of the order are the base, or their labels.
-    order: every class once, in order of arrival; None is a permutation of the sorted labels, by the seed.
-    base_shot: training rows of each base class; None is all of them.
-
     Which rows a class gives depends on the seed and on the class alone, and fewer shots are the first of more. Where
     the classes do not fill the last session, it is smaller.
+
+    Parameters
+    ----------
+    X, y : array (n, d) and (n,)
+        Training rows and their labels.
+    X_test, y_test : array (m, d) and (m,)
+        Test rows of the same classes.
+    base : int or sequence of labels
+        How many classes of the order are the base, or which.
+    way, shot : int
+        New classes of a later session, and training rows of each.
+    seed : int
+    order : sequence of labels or None
+        Every class once, in order of arrival; None is a permutation of the sorted labels, by the seed.
+    base_shot : int or None
+        Training rows of each base class; None is all of them.
+    name : str
+        Of the data, in the rows of a run.
+
+    Returns
+    -------
+    SessionStream
+
+    Examples
+    --------
+    >>> X, y = np.eye(6).repeat(4, axis=0), np.repeat(list("abcdef"), 4)
+    >>> len(stream_from_arrays(X, y, X, y, base=2, way=2, shot=3).sessions)
+    3
     """
     X, y, X_test, y_test = (np.asarray(array) for array in (X, y, X_test, y_test))
     _check_rows(X, y, "X and y")
@@ -96,7 +135,7 @@ def stream_from_arrays(
     classes = np.unique(y)
     strangers = np.setdiff1d(y_test, classes)
     if len(strangers):
-        raise ValueError(f"y_test holds classes that y lacks: {_some(strangers)}; remove those rows.")
+        raise ValueError(f"y_test holds classes that y lacks: {_listed(strangers)}; remove those rows.")
     base_classes, novel = _parted(classes, base, _arrival(classes, order, seed))
     groups = [(base_classes, base_shot)]
     groups += [(novel[start : start + way], shot) for start in range(0, len(novel), way)]
@@ -144,9 +183,25 @@ def _drawn(
 
 
 def hold_out(y: Any, share: float, seed: int = 0) -> np.ndarray:
-    """Which rows to keep for testing (n,): this share of each class, at least one row, never all.
+    """Rows to hold out for testing: a share of each class, at least one row, never all.
 
     Which rows of a class they are depends on the seed and on the class alone.
+
+    Parameters
+    ----------
+    y : array (n,)
+        Labels.
+    share : float
+    seed : int
+
+    Returns
+    -------
+    ndarray (n,) of bool
+
+    Examples
+    --------
+    >>> int(hold_out(["a", "a", "b", "b"], share=0.5).sum())
+    2
     """
     y = np.asarray(y)
     if not 0 < share < 1:
@@ -184,9 +239,22 @@ def stream_from_lists(
     """The stream that the files session_1.txt, test_1.txt, session_2.txt, … of a folder describe.
 
     Session 1 is the base, and test_N.txt holds the test items of the classes that session N adds; one item a line.
-    With `paths` (n,), items are files, and the row of a file is the one whose path is the end of the item, or the other
-    way round: "images/cat/1.jpg" finds "cat/1.jpg". Without, items are row numbers from 0, of X or of X_test.
-    X_test, y_test, paths_test: where the test items are; None is among the rows of X.
+
+    Parameters
+    ----------
+    folder : path
+    X, y : array (n, d) and (n,)
+    paths : sequence of n paths or None
+        With them, items are files, and the row of a file is the one whose path is the end of the item, or the other way
+        round: "images/cat/1.jpg" finds "cat/1.jpg". Without, items are row numbers from 0, of X or of X_test.
+    X_test, y_test, paths_test
+        Where the test items are; None is among the rows of X.
+    name : str or None
+        Of the data, in the rows of a run; None is the name of the folder.
+
+    Returns
+    -------
+    SessionStream
     """
     folder = Path(folder)
     X, y = np.asarray(X), np.asarray(y)
@@ -214,8 +282,8 @@ def stream_from_lists(
 
 def _list_files(folder: Path) -> list[tuple[Path, Path]]:
     """session_N.txt and test_N.txt, N = 1, 2, …"""
-    found = [re.fullmatch(r"session_(\d+)\.txt", path.name) for path in folder.glob("session_*.txt")]
-    numbers = sorted(int(match[1]) for match in found if match)
+    matches = [re.fullmatch(r"session_(\d+)\.txt", path.name) for path in folder.glob("session_*.txt")]
+    numbers = sorted(int(match[1]) for match in matches if match)
     if not numbers:
         raise ValueError(f"{folder} holds no lists: it needs session_1.txt, test_1.txt, session_2.txt, ….")
     wanted = [folder / f"{kind}_{n}.txt" for n in range(1, numbers[-1] + 1) for kind in ("session", "test")]
@@ -250,10 +318,10 @@ def _row_finder(paths: Any, n_rows: int, argument: str) -> Callable[[str], int]:
 
     def row_of(item: str) -> int:
         parts = _parts(item)
-        matches = [row for known, row in by_name.get(parts[-1], []) if _same_end(known, parts)]
+        matches = [row for path, row in by_name.get(parts[-1], []) if _same_end(path, parts)]
         if len(matches) != 1:
-            found = f"rows {matches[0]} and {matches[1]} both match" if matches else "no row has such a path"
-            raise ValueError(f"'{item}': {found} (the first path is '{paths[0]}').")
+            reason = f"rows {matches[0]} and {matches[1]} both match" if matches else "no row has such a path"
+            raise ValueError(f"'{item}': {reason} (the first path is '{paths[0]}').")
         return matches[0]
 
     return row_of
@@ -289,6 +357,6 @@ def _check_count(option: str, value: Any) -> None:
         raise ValueError(f"{option} must be a positive whole number, got {value!r}.")
 
 
-def _some(labels: np.ndarray, most: int = 5) -> str:
-    shown = ", ".join(repr(label) for label in labels.tolist()[:most])
-    return shown if len(labels) <= most else f"{shown} and {len(labels) - most} more"
+def _listed(labels: np.ndarray, most: int = 5) -> str:
+    first = ", ".join(repr(label) for label in labels.tolist()[:most])
+    return first if len(labels) <= most else f"{first} and {len(labels) - most} more"

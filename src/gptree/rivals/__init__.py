@@ -10,6 +10,7 @@ registers itself under its `name`.
 """
 
 from gptree.rivals.base import RIVALS, RivalClassifier
+from gptree.rivals.deep.base import DeepRival
 from gptree.rivals.deep.gpdnn import GPDNN
 from gptree.rivals.deep.sv_dkl import SVDKL
 from gptree.rivals.frozen.class_mean import NearestClassMean
@@ -36,6 +37,7 @@ __all__ = [
     "INCREMENTAL",
     "RIVALS",
     "SVDKL",
+    "DeepRival",
     "GibbsRival",
     "IncrementalRival",
     "LogisticClassifier",

@@ -1,4 +1,4 @@
-"""Random changes of training pictures: whole batches at once, on the device the pictures are on.
+"""Augmentation: random changes of training pictures, whole batches at once, on the device the pictures are on.
 
 An augmentation is a value that is called with a batch of pictures (B, C, H, W) and uniform numbers (B, columns) in
 [0, 1), a row a picture. It draws nothing itself, so the same numbers give the same pictures in every process and on
@@ -21,6 +21,8 @@ from gptree.settings import Settings, require
 
 
 class Augmentation(Protocol):
+    """A random change of pictures. `RandomCrop` and the others are augmentations; so is any class with these."""
+
     columns: ClassVar[int]
     """Uniform numbers it needs for a picture."""
 
@@ -29,14 +31,20 @@ class Augmentation(Protocol):
 
 def augmented(x: Tensor, augment: Sequence[Augmentation], u: Tensor) -> Tensor:
     """The pictures (B, C, H, W) after all augmentations, in order; u (B, columns of all) is shared out among them."""
-    for augmentation, own in zip(augment, u.split([a.columns for a in augment], dim=1), strict=True):
-        x = augmentation(x, own)
+    for augmentation, numbers in zip(augment, u.split([a.columns for a in augment], dim=1), strict=True):
+        x = augmentation(x, numbers)
     return x
 
 
 @dataclass(frozen=True)
 class RandomCrop(Settings):
-    """Zeros of width `padding` around the picture, and a window of its own size at a random place."""
+    """Zeros around the picture, and a window of its own size at a random place.
+
+    Parameters
+    ----------
+    padding : int
+        Width of the zeros, in pixels.
+    """
 
     padding: int = 4
     columns: ClassVar[int] = 2
@@ -54,7 +62,12 @@ class RandomCrop(Settings):
 
 @dataclass(frozen=True)
 class RandomFlip(Settings):
-    """Left and right exchanged with the given probability."""
+    """Left and right exchanged.
+
+    Parameters
+    ----------
+    probability : float
+    """
 
     probability: float = 0.5
     columns: ClassVar[int] = 1
@@ -73,6 +86,13 @@ class RandomResizedCrop(Settings):
 
     The box has an area of U(`smallest`, 1) of the picture and a width : height of exp U(log `ratio`), in whole pixels;
     a side that would be longer than the picture's is cut to it. Its place is uniform.
+
+    Parameters
+    ----------
+    smallest : float
+        Least share of the area.
+    ratio : (float, float)
+        Narrowest and widest width : height.
     """
 
     smallest: float = 0.2
@@ -95,8 +115,8 @@ class RandomResizedCrop(Settings):
             ),
             dim=-1,
         )
-        found = functional.grid_sample(values, grid.to(values), mode="bilinear", align_corners=False)
-        return _as_before(found, x)
+        enlarged = functional.grid_sample(values, grid.to(values), mode="bilinear", align_corners=False)
+        return _as_before(enlarged, x)
 
     def boxes(self, u: Tensor, height: int, width: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """(top, left, rows, columns) of each picture's box, (B,) whole numbers in float64."""
@@ -115,6 +135,11 @@ class ColourJitter(Settings):
 
     Contrast moves a picture away from or towards its mean grey, saturation each pixel its own grey. Grey is the luma
     of three channels, and the mean of any other number of them (saturation does nothing to one channel).
+
+    Parameters
+    ----------
+    brightness, contrast, saturation : float
+        Strengths in [0, 1].
     """
 
     brightness: float = 0.4
@@ -144,6 +169,11 @@ class Cutout(Settings):
 
     The mean colour rather than black: the statistics that batch normalisation keeps for prediction, where nothing is
     cut out, then stay right.
+
+    Parameters
+    ----------
+    size : int
+        In pixels.
     """
 
     size: int = 8

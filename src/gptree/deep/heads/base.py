@@ -1,4 +1,4 @@
-"""What a training asks of the head that joins the network, and of the settings that make it.
+"""The interface of heads, and of the settings that make them.
 
 `VariationalTree` and its `TreeHead` are one pair; another head is trained by the same loop once it has these methods.
 """
@@ -19,14 +19,23 @@ from gptree.deep.ensemble import Layer
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """What a head is made for."""
+    """The classification problem that a head is made for.
+
+    Attributes
+    ----------
+    y : int array (n,)
+        Classes of the rows that are learned.
+    labels : list
+    kernel : gpytorch.kernels.Kernel
+    tree : Any
+        A value that `gptree.tree.build_tree` takes; a head without a tree has no use for it.
+    seed : int
+    """
 
     y: np.ndarray
-    """(n,) classes of the rows that are learned."""
     labels: list[Any]
     kernel: Kernel
     tree: Any
-    """What `gptree.tree.build_tree` takes; a head without a tree has no use for it."""
     seed: int
 
 
@@ -42,7 +51,7 @@ class DeepHead(Layer):
 
     @abstractmethod
     def update(self) -> None:
-        """What follows the optimiser's step on the last `loss`."""
+        """Called after the optimiser's step on the last `loss`."""
 
     @abstractmethod
     def report(self, loss: Tensor) -> dict[str, Tensor]:
@@ -54,20 +63,22 @@ class DeepHead(Layer):
 
     @abstractmethod
     def structure(self) -> Any:
-        """What no tensor holds, as JSON other than null."""
+        """The part of the state that no tensor holds, as JSON other than null."""
 
 
 H_co = TypeVar("H_co", bound=DeepHead, covariant=True)
 
 
 class HeadSettings(Protocol[H_co]):
+    """Settings that make a head. `VariationalTree` and the rivals `GPDNN` and `SVDKL` are such settings."""
+
     @property
     def dtype(self) -> str:
         """Of the head: "float64" or "float32"."""
         ...
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """By name, with values whose `repr` tells them apart."""
+        """The settings by name, with values whose `repr` tells them apart."""
         ...
 
     def new_head(self, embeddings: Tensor, problem: Problem) -> H_co:

@@ -23,7 +23,7 @@ from gptree.deep.loop.log import CURVES, plot_curves, write_log
 from gptree.deep.loop.processes import Processes
 from gptree.deep.loop.state import Best, State
 from gptree.deep.loop.task import Rows, Task
-from gptree.storage import DOCUMENT, StorageError, read_folder, write_folder
+from gptree.storage import DOCUMENT, StorageError, below, read_folder, write_folder
 from gptree.tree import ClassTree
 
 KIND = "training"
@@ -56,8 +56,7 @@ class Checkpoints:
                 stacklevel=2,
             )
         if document["tree"] is not None:
-            own = {name.removeprefix("layer."): value for name, value in tensors.items() if name.startswith("layer.")}
-            head = self._task.head.stored_head(document["tree"], own, self._task.problem)
+            head = self._task.head.stored_head(document["tree"], below("layer", tensors), self._task.problem)
             state.join(head.to(self._group.device))
         state.load_model(tensors)
         state.load_momentum(tensors)
@@ -129,17 +128,17 @@ class Checkpoints:
 
 
 def identity(task: Task, network: nn.Module) -> dict[str, str]:
-    """What a training must have in common with a checkpoint to go on from it."""
-    found = {
+    """The data and settings that a training must share with a checkpoint to go on from it."""
+    settings = {
         f"training.{name}": stable_repr(value)
         for name, value in task.training.get_params(deep=False).items()
         if name not in _FREE
     }
-    found |= {f"head.{name}": stable_repr(value) for name, value in task.head.get_params(deep=False).items()}
+    settings |= {f"head.{name}": stable_repr(value) for name, value in task.head.get_params(deep=False).items()}
     tree = json.dumps(task.tree.to_json()) if isinstance(task.tree, ClassTree) else stable_repr(task.tree)
     weights = network.state_dict()
     shapes = [(name, tuple(value.shape), str(value.dtype)) for name, value in weights.items()]
-    return found | {
+    return settings | {
         "kernel": _kernel_identity(task.kernel),
         "tree": tree if len(tree) < 100 else _digest(tree.encode()),
         "seed": str(task.seed),
@@ -175,16 +174,16 @@ def _kernel_identity(kernel: Kernel) -> str:
     return f"{type(kernel).__name__} {hyper}, {_digest(repr(list(plain)).encode())}"
 
 
-def _rows_identity(some: Rows) -> str:
+def _rows_identity(rows: Rows) -> str:
     """By their classes, and by inputs from the first to the last."""
-    chosen = some.rows[spread(len(some.rows), ROWS_LOOKED_AT)]
-    (x,) = some.source.batches([Batch(chosen)], torch.device("cpu"))
-    return f"{len(some.rows)} × {tuple(some.source.shape)}, {_digest(some.y.tobytes(), x.contiguous().numpy())}"
+    chosen = rows.rows[spread(len(rows.rows), ROWS_LOOKED_AT)]
+    (x,) = rows.source.batches([Batch(chosen)], torch.device("cpu"))
+    return f"{len(rows.rows)} × {tuple(rows.source.shape)}, {_digest(rows.y.tobytes(), x.contiguous().numpy())}"
 
 
 def _digest(*contents: Any) -> str:
     """Of bytes, or of arrays in memory."""
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     for content in contents:
-        found.update(content)
-    return found.hexdigest()[:16]
+        digest.update(content)
+    return digest.hexdigest()[:16]

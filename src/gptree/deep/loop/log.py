@@ -28,7 +28,17 @@ def write_log(folder: Path, rows: Sequence[dict[str, Any]]) -> None:
 
 
 def read_log(folder: str | Path) -> list[dict[str, Any]]:
-    """The rows of the log in the folder of a training."""
+    """The rows of the log in the folder of a training.
+
+    Parameters
+    ----------
+    folder : path
+
+    Returns
+    -------
+    list of dict
+        One an epoch; see `Trained`.
+    """
     path = Path(folder) / LOG
     if not path.is_file():
         raise ValueError(f"{folder} holds no {LOG}: it is not the folder of a training.")
@@ -109,6 +119,8 @@ def _dress(ax: Axes, title: str) -> None:
 
 
 class Progress(Protocol):
+    """A progress bar, or none."""
+
     def step(self) -> None: ...
 
     def epoch(self, row: dict[str, Any]) -> None: ...
@@ -137,9 +149,9 @@ class _Bar:
 
 
 @contextmanager
-def progress_bar(shown: bool, epochs: int, steps: int, done: int) -> Iterator[Progress]:
+def progress_bar(visible: bool, epochs: int, steps: int, done: int) -> Iterator[Progress]:
     """A bar over all steps of all epochs, gone when they are done; `done` of them were before."""
-    if not shown:
+    if not visible:
         yield _Silent()
         return
     from rich.progress import Progress as RichProgress

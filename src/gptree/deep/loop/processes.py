@@ -1,4 +1,4 @@
-"""Devices, mixed precision and several processes, by accelerate.
+"""`Processes`: devices, mixed precision and several processes, by accelerate.
 
 All processes hold the same network, layer and head. Each computes the embeddings of its part of a batch; all parts are
 then gathered, and every process computes the loss of the whole batch alike, so that it is the loss that one process
@@ -61,12 +61,12 @@ class Processes:
             self.scaler.step(optimiser)
             self.scaler.update()
 
-    def gather(self, own: Tensor, rows: int | None = None) -> Tensor:
+    def gather(self, values: Tensor, rows: int | None = None) -> Tensor:
         """(rows, …) of all processes, in order, from this process's part; without `rows` all parts are equal."""
         if self.count == 1:
-            return own
-        rows = self.count * len(own) if rows is None else rows
-        return _Gather.apply(own, self, rows)  # pyright: ignore[reportReturnType]
+            return values
+        rows = self.count * len(values) if rows is None else rows
+        return _Gather.apply(values, self, rows)  # pyright: ignore[reportReturnType]
 
     def hold_together(self, *tensors: Tensor) -> None:
         """The values of the first process in all: rounding on GPUs, or batch normalisation, may have parted them."""
@@ -125,11 +125,11 @@ class _Recorded:
 
 class _Gather(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, own: Tensor, group: Processes, rows: int) -> Tensor:
-        ctx.own, ctx.count = group.part(rows), group.count
+    def forward(ctx: Any, values: Tensor, group: Processes, rows: int) -> Tensor:
+        ctx.part, ctx.count = group.part(rows), group.count
         size = -(-rows // group.count)
-        padded = own.new_zeros(size, *own.shape[1:])
-        padded[: len(own)] = own
+        padded = values.new_zeros(size, *values.shape[1:])
+        padded[: len(values)] = values
         parts = [torch.empty_like(padded) for _ in range(group.count)]
         distributed.all_gather(parts, padded)
         return torch.cat(parts)[:rows]
@@ -137,7 +137,7 @@ class _Gather(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
         (gradient,) = gradients
-        return gradient[ctx.own] * ctx.count, None, None
+        return gradient[ctx.part] * ctx.count, None, None
 
 
 @contextmanager

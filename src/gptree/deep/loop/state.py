@@ -1,4 +1,4 @@
-"""Everything that changes while a network is trained, and the changes that are not steps."""
+"""`State`: everything that changes while a network is trained."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from gptree.deep.heads.base import DeepHead
 from gptree.deep.objectives import ObjectiveLayer
 from gptree.deep.settings import Training
+from gptree.storage import below
 
 Layer = ObjectiveLayer | DeepHead
 
@@ -82,12 +83,11 @@ class State:
 
     def load_model(self, tensors: dict[str, Tensor]) -> None:
         for part, module in self._parts().items():
-            own = {name.removeprefix(f"{part}."): t for name, t in tensors.items() if name.startswith(f"{part}.")}
-            module.load_state_dict(own)
+            module.load_state_dict(below(part, tensors))
 
     def momentum(self) -> dict[str, Tensor]:
-        found = {name: self.optimiser.state.get(p, {}).get("momentum_buffer") for name, p in self._parameters()}
-        return {f"momentum.{name}": value for name, value in found.items() if value is not None}
+        buffers = {name: self.optimiser.state.get(p, {}).get("momentum_buffer") for name, p in self._parameters()}
+        return {f"momentum.{name}": value for name, value in buffers.items() if value is not None}
 
     def load_momentum(self, tensors: dict[str, Tensor]) -> None:
         for name, p in self._parameters():
@@ -102,8 +102,8 @@ class State:
         return torch.stack([value.isfinite().all() for value in [self.total, *values]]).all()
 
     def _parts(self) -> dict[str, nn.Module]:
-        found: dict[str, nn.Module] = {"network": self.network, "layer": self.layer}
-        return found if self.beside is None else found | {"beside": self.beside}
+        parts: dict[str, nn.Module] = {"network": self.network, "layer": self.layer}
+        return parts if self.beside is None else parts | {"beside": self.beside}
 
     def _parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
         for part, module in self._parts().items():

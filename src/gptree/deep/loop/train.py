@@ -1,4 +1,4 @@
-"""Training a network with a GP-Tree on top.
+"""`train`: training a network with a GP-Tree on top.
 
 First the network learns a plain classification (see `gptree.deep.objectives`). Then the class tree is built from the
 embeddings of all training rows, the inducing points are chosen among them, and network, points and kernel go on
@@ -53,28 +53,41 @@ NO_INFORMATION = 1e-4
 
 @dataclass(frozen=True, eq=False)
 class Trained(Generic[H_co]):
-    """A trained network, and the layers on it."""
+    """A trained network, and the layers on it.
+
+    Attributes
+    ----------
+    network : nn.Module
+    head : DeepHead or None
+    objective_layer : ObjectiveLayer or None
+        Where no head was trained, or where it was trained beside the head.
+    ensemble : WeightedEnsemble
+        The layers that predict: the head, or the objective's layer. Where rows were held out, both, with weights chosen
+        there.
+    log : list of dict
+        A row an epoch: epoch, stage, loss (mean over the steps; in the joint stage the head's alone), learning_rate (at
+        the last step), seconds (of the steps); in the joint stage expected_log_likelihood, kl and bound (weighted over
+        the nodes as in the head's loss), jitter, and skipped (failed factorisations); accuracy, nll and ece where rows
+        were measured.
+    best_epoch : int
+        The epoch whose state this is; epochs are numbered from 1, as in the log.
+    rows : int array
+        Rows of the source that were trained on; the others were for validation.
+    held_out : Rows or None
+        The rows that measured and calibrated, of the source or given as `validation`.
+    """
 
     network: nn.Module
     head: H_co | None
     objective_layer: ObjectiveLayer | None
-    """Where no head was trained, or where it was trained beside the head."""
     ensemble: WeightedEnsemble
-    """What predicts: the head, or the objective's layer. Where rows were held out, both, with weights chosen there."""
     log: list[dict[str, Any]]
-    """A row an epoch: epoch, stage, loss (mean over the steps; in the joint stage the head's, without what the
-    objective adds), learning_rate (at the last step), seconds (of the
-    steps); in the joint stage expected_log_likelihood, kl and bound (weighted over the nodes as the head says), jitter,
-    and skipped (failed factorisations); accuracy, nll and ece where rows were measured."""
     best_epoch: int
-    """Whose state this is; epochs are numbered from 1, as in the log."""
     rows: np.ndarray
-    """Rows of the source that were trained on; the others were for validation."""
     held_out: Rows | None
-    """The rows that measured and calibrated, of the source or given as `validation`."""
 
     def log_probabilities(self, embeddings: Tensor) -> Tensor:
-        """Class log-probabilities (T, C)."""
+        """Class log-probabilities (T, C) of embeddings (T, d)."""
         return self.ensemble.log_probabilities(embeddings)
 
 
@@ -96,14 +109,42 @@ def train(
 ) -> Trained[H_co]:
     """Train a copy of the backbone, and a head, on the rows of a source.
 
-    y : (n,) class numbers of the rows, places in `labels`.
-    kernel : of the head, by name or a GPyTorch kernel; None is RBF with output scale 4 and length-scale 1.
-    tree : whatever `gptree.tree.build_tree` takes; None is 2-means on the class means.
-    device : "auto", "cpu" or "cuda".
-    folder : for checkpoints, log and curves; a training that was interrupted goes on from there.
-    progress : show a progress bar.
-    validation : a source and its class numbers, instead of the rows that `Training(validation=…)` sets aside; none of
-        them trained on, unless `Training(calibrate=False)` has them measured and no more.
+    Parameters
+    ----------
+    backbone : nn.Module
+        From a batch of inputs to embeddings (B, d).
+    source : Source
+        `Arrays(...)`, `FromDataset(...)` or a class of your own.
+    y : int array (n,)
+        Class numbers of the rows, places in `labels`.
+    labels : sequence of C labels
+    training : Training or None
+        None is `Training()`.
+    head : HeadSettings or None
+        None is `VariationalTree()`.
+    kernel : str, gpytorch.kernels.Kernel or None
+        Of the head; None is RBF with output scale 4 and length-scale 1.
+    tree : Any
+        A value that `gptree.tree.build_tree` takes; None is 2-means on the class means.
+    seed : int
+        Of the rows held out, of batches, augmentation and first weights of layers.
+    device : "auto", "cpu" or "cuda"
+    folder : path or None
+        For checkpoints, log and curves; a training that was interrupted goes on from there.
+    progress : bool
+        Show a progress bar.
+    validation : (Source, int array) or None
+        A source and its class numbers, instead of the rows that `Training(validation=…)` sets aside; none of them
+        trained on, unless `Training(calibrate=False)` has them measured and no more.
+
+    Returns
+    -------
+    Trained
+
+    Examples
+    --------
+    >>> from gptree.deep import Arrays, mlp, train
+    >>> trained = train(mlp(64), Arrays(X), y, range(10), folder="run")  # doctest: +SKIP
     """
     task = Task.checked(
         source,
@@ -174,22 +215,22 @@ def _first_state(backbone: nn.Module, task: Task, group: Processes) -> State:
     network = copy.deepcopy(backbone).to(group.device)
     if group.device.type == "cuda":
         network = network.to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
-    found = embed(network, task.learned.source, task.learned.rows[:2], group.device)
+    first = embed(network, task.learned.source, task.learned.rows[:2], group.device)
     if task.held_out is not None and task.held_out.source is not task.learned.source:
-        embed(network, task.held_out.source, task.held_out.rows[:2], group.device)  # what is wrong shows now
+        embed(network, task.held_out.source, task.held_out.rows[:2], group.device)  # wrong inputs show now
     require(
-        found.dim() == 2 and found.is_floating_point(),
-        f"the backbone must give a vector of floats for an input, not {found.dtype} of shape {tuple(found.shape[1:])}.",
+        first.dim() == 2 and first.is_floating_point(),
+        f"the backbone must give a vector of floats for an input, not {first.dtype} of shape {tuple(first.shape[1:])}.",
     )
     require(
-        found.dtype in (torch.float32, torch.float64),
-        f"the backbone computes in {found.dtype}: keep its weights in float32 (backbone.float()), and let "
+        first.dtype in (torch.float32, torch.float64),
+        f"the backbone computes in {first.dtype}: keep its weights in float32 (backbone.float()), and let "
         'Training(mixed_precision="bf16") do the rest.',
     )
     if task.training.trains_head:
-        task.rehearse(found.shape[1])
+        task.rehearse(first.shape[1])
     seed = key(task.seed, FIRST_LAYER)
-    layer = task.training.objective.layer(found.shape[1], len(task.labels), seed, found.dtype)
+    layer = task.training.objective.layer(first.shape[1], len(task.labels), seed, first.dtype)
     return State(network, layer.to(group.device), task.training)
 
 
@@ -201,9 +242,9 @@ def _end_epoch(task: Task, state: State, checkpoints: Checkpoints, group: Proces
     row = _row(task, state, checkpoints)
     last = done == training.epochs
     if task.held_out is not None and (last or done % training.validate_every == 0):
-        some = task.held_out
-        embeddings = embed(state.network, some.source, some.rows, group.device, group)
-        row |= measure(state.layer.log_probabilities(embeddings), torch.as_tensor(some.y, device=group.device))
+        rows = task.held_out
+        embeddings = embed(state.network, rows.source, rows.rows, group.device, group)
+        row |= measure(state.layer.log_probabilities(embeddings), torch.as_tensor(rows.y, device=group.device))
         _require_finite(math.isfinite(row["nll"]), "probabilities of measured rows are", state, checkpoints)
         _keep_best(row, state, checkpoints)
     state.log.append(row)
@@ -311,8 +352,8 @@ def _result(task: Task, state: State, group: Processes) -> Trained[Any]:
     if task.training.calibrate and task.held_out is not None:
         ensemble = ensemble if state.beside is None else WeightedEnsemble(state.layer, state.beside)
         rows = task.held_out
-        found = embed(state.network, rows.source, rows.rows, group.device)
-        ensemble.choose(found, torch.as_tensor(rows.y, device=group.device))
+        embeddings = embed(state.network, rows.source, rows.rows, group.device)
+        ensemble.choose(embeddings, torch.as_tensor(rows.y, device=group.device))
     return Trained(
         network=state.network.eval(),
         head=state.head,

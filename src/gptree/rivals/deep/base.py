@@ -1,24 +1,25 @@
-"""`VariationalHead`, the base of variational rivals on a network: J GPs with whitened posteriors, trained by gradients.
+"""`DeepRival` and `VariationalHead`, the bases of rivals on a network: J GPs with whitened posteriors.
 
 A GP's values at its M inducing points are u = L v with K_mm = L Lᵀ, so that v ~ N(0, I) under the prior. A row sees v
 through a(x): f(x) = a(x)ᵀ v + whatever v does not determine. The loss is minus the bound, a row:
-KL(q(v) ‖ N(0, I)) / n − mean of E[log p(y | f)].
+KL(q(v) ‖ N(0, I)) / n − mean of E[log p(y | f)]; it is minimised by gradients.
 """
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from collections.abc import Iterator
-from typing import Any
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar
 
 import torch
 from gpytorch.kernels import Kernel
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
-from gptree.deep.heads.base import DeepHead
+from gptree.deep.heads.base import DeepHead, Problem
 from gptree.maths.kernels import gram
 from gptree.maths.linalg import cholesky
+from gptree.settings import NamedSettings
 
 #: Relative to the diagonal of K_mm.
 JITTER = 1e-6
@@ -26,6 +27,30 @@ JITTER = 1e-6
 FIRST_NOISE = 1.0
 #: Rows that predictions and the regression look at together.
 ROWS_AT_ONCE = 1024
+
+
+class DeepRival(NamedSettings, ABC):
+    """Settings of a head to compare with: a frozen dataclass that subclasses this and makes the head.
+
+    With a `name` it is found by that name, ``DeepRival.of("gpdnn")``, and the tests of deep rivals run over it.
+
+    Attributes
+    ----------
+    dtype : str
+        Class variable: of the head.
+    """
+
+    family: ClassVar[str] = "deep rival"
+    example: ClassVar[str] = "GPDNN(inducing=10)"
+    dtype: ClassVar[str] = "float64"
+
+    @abstractmethod
+    def new_head(self, embeddings: Tensor, problem: Problem) -> DeepHead:
+        """The head that training starts with, from the embeddings (n, d) of all rows that are learned."""
+
+    @abstractmethod
+    def stored_head(self, structure: Any, tensors: Mapping[str, Tensor], problem: Problem) -> DeepHead:
+        """A head that such tensors of a `state_dict` can be loaded into."""
 
 
 class WhitenedPosterior(nn.Module):

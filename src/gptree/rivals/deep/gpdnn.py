@@ -22,8 +22,8 @@ from torch.nn.functional import normalize, one_hot
 from gptree.deep.heads.base import Problem
 from gptree.inference import class_inducing
 from gptree.maths.kernels import as_kernel, gram, gram_diagonal
-from gptree.rivals.deep.base import VariationalHead, WhitenedPosterior, gram_root
-from gptree.settings import Settings, require
+from gptree.rivals.deep.base import DeepRival, VariationalHead, WhitenedPosterior, gram_root
+from gptree.settings import require
 from gptree.tree import label_hashes
 
 #: Of the Gauss-Hermite rule, as in the paper's software.
@@ -31,7 +31,7 @@ QUADRATURE_POINTS = 20
 
 
 @dataclass(frozen=True)
-class GPDNN(Settings):
+class GPDNN(DeepRival):
     """Settings of the head; the kernel is that of the training.
 
     Parameters
@@ -53,11 +53,12 @@ class GPDNN(Settings):
     >>> trained = train(mlp(64), Arrays(X), y, labels, head=GPDNN(inducing=10))  # doctest: +SKIP
     """
 
+    name: ClassVar[str] = "gpdnn"
+
     inducing: int = 40
     epsilon: float = 1e-3
     covariance: Literal["full", "diagonal"] = "full"
     start: Literal["regression", "prior"] = "regression"
-    dtype: ClassVar[str] = "float64"
 
     def __post_init__(self) -> None:
         require(self.inducing >= 1, f"a class needs at least one inducing point, got inducing={self.inducing}.")
@@ -110,8 +111,8 @@ def argmax_probability(mean: Tensor, variance: Tensor, y: Tensor) -> Tensor:
     E_{f_y}[Π_{c≠y} Φ((f_y − μ_c)/σ_c)] by Gauss-Hermite quadrature.
     """
     nodes, weights = (torch.as_tensor(each).to(mean) for each in np.polynomial.hermite_e.hermegauss(QUADRATURE_POINTS))
-    deviation, own = variance.sqrt(), y.unsqueeze(0)
-    f = torch.addcmul(mean.gather(0, own), deviation.gather(0, own), nodes[:, None])  # (Q, B)
+    deviation, true = variance.sqrt(), y.unsqueeze(0)
+    f = torch.addcmul(mean.gather(0, true), deviation.gather(0, true), nodes[:, None])  # (Q, B)
     log_below = torch.special.log_ndtr((f.unsqueeze(1) - mean) / deviation)
-    is_own = torch.arange(len(mean), device=y.device)[:, None] == y
-    return (weights / weights.sum()) @ log_below.masked_fill(is_own, 0.0).sum(1).exp()
+    is_true = torch.arange(len(mean), device=y.device)[:, None] == y
+    return (weights / weights.sum()) @ log_below.masked_fill(is_true, 0.0).sum(1).exp()

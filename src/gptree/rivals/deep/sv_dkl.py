@@ -8,7 +8,6 @@ gradient descent converges.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -21,8 +20,9 @@ from torch.nn.functional import linear, normalize
 from gptree.deep.data.base import key
 from gptree.deep.heads.base import Problem
 from gptree.maths.kernels import as_kernel, node_kernels
-from gptree.rivals.deep.base import VariationalHead, WhitenedPosterior, gram_root
-from gptree.settings import Settings, require
+from gptree.maths.quadrature import log_mean_exp
+from gptree.rivals.deep.base import DeepRival, VariationalHead, WhitenedPosterior, gram_root
+from gptree.settings import require
 
 #: Features start with variance 1 and are squashed into (−REACH, REACH), which the grid covers.
 REACH = 4.0
@@ -35,7 +35,7 @@ _DRAWS = 101
 
 
 @dataclass(frozen=True)
-class SVDKL(Settings):
+class SVDKL(DeepRival):
     """Settings of the head; the kernel of the training, for one feature, begins the same for all of them.
 
     Parameters
@@ -54,10 +54,11 @@ class SVDKL(Settings):
     >>> trained = train(mlp(64), Arrays(X), y, labels, head=SVDKL(features=16))  # doctest: +SKIP
     """
 
+    name: ClassVar[str] = "sv-dkl"
+
     grid_size: int = 64
     features: int = 64
     samples: int = 10
-    dtype: ClassVar[str] = "float64"
 
     def __post_init__(self) -> None:
         require(self.grid_size >= 5, f"cubic interpolation needs a grid of at least 5 points, got {self.grid_size}.")
@@ -135,7 +136,7 @@ class SoftmaxMixtureHead(VariationalHead):
     def _class_log_probabilities(self, mean: Tensor, variance: Tensor) -> Tensor:
         """From draws that are the same for all rows and at any time."""
         z = self._normal((PREDICTION_SAMPLES, len(mean), 1), 0).to(mean)
-        return self._log_softmax(mean, variance, z).logsumexp(0) - math.log(PREDICTION_SAMPLES)
+        return log_mean_exp(self._log_softmax(mean, variance, z))
 
     def _log_softmax(self, mean: Tensor, variance: Tensor, z: Tensor) -> Tensor:
         """log softmax(A f), (S, B, C), of draws f = E[f] + σ z."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from abc import abstractmethod
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar, Literal, Protocol, TypeVar
@@ -17,6 +16,7 @@ from torch import Tensor
 from gptree.inference import Gibbs
 from gptree.inference.grams import finite
 from gptree.maths import FunctionSpace, as_kernel, gram, gram_diagonal, linear_features, make_kernel
+from gptree.maths.quadrature import log_mean_exp
 from gptree.maths.sphere import unit_length
 from gptree.rivals.base import Registry, RivalClassifier
 from gptree.settings import require
@@ -155,7 +155,7 @@ class SampledRival(GibbsRival):
             cross = finite(gram(self.kernel_, self.features_, new))
             mean = (self.weights_.flatten(0, 1) @ cross).view(draws, classes, len(new))
             log_p = self._log_probabilities(mean, cross, gram_diagonal(self.kernel_, new)).log_softmax(-1)
-            parts.append(log_p.logsumexp(0) - math.log(draws))
+            parts.append(log_mean_exp(log_p))
         return torch.cat(parts).numpy()
 
 

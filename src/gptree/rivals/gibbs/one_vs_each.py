@@ -88,13 +88,13 @@ class OneVsEach:
 
     def differences(self, f: Tensor) -> Tensor:
         # A f
-        own = f.gather(-2, self.y.expand_as(f[..., :1, :]))
-        return own - f
+        of_true_class = f.gather(-2, self.y.expand_as(f[..., :1, :]))
+        return of_true_class - f
 
     def adjoint(self, v: Tensor) -> Tensor:
         # Aᵀ v
-        own = v.sum(-2, keepdim=True)
-        return torch.scatter_add(-v, -2, self.y.expand_as(own), own)
+        total = v.sum(-2, keepdim=True)
+        return torch.scatter_add(-v, -2, self.y.expand_as(total), total)
 
     def covariance(self, v: Tensor) -> Tensor:
         # A 𝐊 Aᵀ v
@@ -140,11 +140,11 @@ class Elimination:
         L = K.new_empty(len(omega), *K.shape).mT  # by columns, as solvers like it
         precision = torch.eye(len(K), dtype=K.dtype)
         for c, s in enumerate(root):
-            own = (model.y == c).nonzero()[:, 0]
-            P = _projection(R, own, K)
+            O = (model.y == c).nonzero()[:, 0]
+            P = _projection(R, O, K)
             L[c] = FunctionSpace((K - P @ P.mT)[None]).factor(omega[c, None, None])[0, 0]
             A = R.clone()
-            A[:, own] -= P
+            A[:, O] -= P
             W = torch.linalg.solve_triangular(L[c], s[:, None] * A, upper=False)
             precision += W.mT @ W
         return cls(model, root, R, L, triangular_inverse(cholesky(precision)))
@@ -153,24 +153,24 @@ class Elimination:
         """B⁻¹ times (C, N): with H_c = I + Ω_c^½ K̃ Ω_c^½, in blocks, it is H⁻¹ − H⁻¹ Ω^½ A Λ⁻¹ Aᵀ Ω^½ H⁻¹."""
         moved = torch.zeros_like(right[0])  # Σ_c A_cᵀ Ω_c^½ H_c⁻¹ r_c
         for c, s in enumerate(self.root):
-            own, P = self._own(c)
+            O, P = self._members(c)
             v = s * self._solve_class(c, right[c])
             moved += self.R.mT @ v
-            moved[own] -= P.mT @ v
+            moved[O] -= P.mT @ v
         u = self.inverse.mT @ (self.inverse @ moved)
         out = torch.empty_like(right)
         for c, s in enumerate(self.root):
-            own, P = self._own(c)
-            out[c] = self._solve_class(c, right[c] - s * (self.R @ u - P @ u[own]))
+            O, P = self._members(c)
+            out[c] = self._solve_class(c, right[c] - s * (self.R @ u - P @ u[O]))
         return out
 
     def _solve_class(self, c: int, v: Tensor) -> Tensor:
         return torch.cholesky_solve(v[:, None], self.L[c])[:, 0]
 
-    def _own(self, c: int) -> tuple[Tensor, Tensor]:
+    def _members(self, c: int) -> tuple[Tensor, Tensor]:
         """O and P of a class."""
-        own = (self.model.y == c).nonzero()[:, 0]
-        return own, _projection(self.R, own, self.model.K)
+        O = (self.model.y == c).nonzero()[:, 0]
+        return O, _projection(self.R, O, self.model.K)
 
     def difference_variances(self, cross: Tensor, prior: Tensor) -> Tensor:
         """var(f⋆_k − f⋆_c), (T, C, C), from k(X, x⋆) (N, T) and k(x⋆, x⋆) (T,).
@@ -179,24 +179,24 @@ class Elimination:
         through ψ_c: its variance given u is k⋆⋆ − pᵀp − k̃ᵀ S_c k̃, and it moves with u by A_cᵀ S_c k̃.
         """
         C, N = self.root.shape
-        own_variance = prior.new_empty(len(prior), C)
+        variance_given_u = prior.new_empty(len(prior), C)
         shared = prior.new_empty(len(prior), C, N)  # M⁻¹ times what f⋆_c moves with u
         with_R = self.inverse @ self.R.mT
         for c, s in enumerate(self.root):
-            own, P = self._own(c)
-            p = _projection(self.R, own, cross.mT).mT
+            O, P = self._members(c)
+            p = _projection(self.R, O, cross.mT).mT
             Y = torch.linalg.solve_triangular(self.L[c], s[:, None] * (cross - P @ p), upper=False)
-            own_variance[:, c] = prior - p.square().sum(0) - Y.square().sum(0)
+            variance_given_u[:, c] = prior - p.square().sum(0) - Y.square().sum(0)
             x = s[:, None] * torch.linalg.solve_triangular(self.L[c].mT, Y, upper=True)
-            shared[:, c] = (with_R @ x + self.inverse[:, own] @ (p - P.mT @ x)).mT
-        covariance = shared @ shared.mT + torch.diag_embed(own_variance.clamp_min(0.0))
+            shared[:, c] = (with_R @ x + self.inverse[:, O] @ (p - P.mT @ x)).mT
+        covariance = shared @ shared.mT + torch.diag_embed(variance_given_u.clamp_min(0.0))
         variance = covariance.diagonal(dim1=-2, dim2=-1)
         return (variance[..., :, None] + variance[..., None, :] - 2 * covariance).clamp_min_(0.0)
 
 
-def _projection(R: Tensor, own: Tensor, K: Tensor) -> Tensor:
+def _projection(R: Tensor, O: Tensor, K: Tensor) -> Tensor:
     """P = K_·O R_OO⁻ᵀ."""
-    return torch.linalg.solve_triangular(R[own][:, own].mT, K[:, own], upper=True, left=False)
+    return torch.linalg.solve_triangular(R[O][:, O].mT, K[:, O], upper=True, left=False)
 
 
 class OneVsEachGP(SampledRival):
