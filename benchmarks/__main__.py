@@ -1,32 +1,34 @@
-"""The experiments of docs/results.md: `python -m benchmarks list | run | table | figure | page`."""
+"""Experiments by name: `python -m benchmarks list | run | table | figure | page`."""
 
 from __future__ import annotations
 
 import functools
 import os
 import shlex
-from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import rich.table
+import torch
 import typer
 from rich.console import Console
 from rich.text import Text
 
-from benchmarks import results_page
-from benchmarks.experiment import Experiment
+from benchmarks.core import page as result_pages
+from benchmarks.core.experiment import Experiment
+from benchmarks.core.rendering import to_latex, to_markdown
+from benchmarks.core.runner import FailedTrials, run_trials
+from benchmarks.core.store import Rows
+from benchmarks.core.trials import DEFAULTS, Row, Trial
 from benchmarks.experiments import EXPERIMENTS
-from benchmarks.rendering import quoted, to_latex, to_markdown
-from benchmarks.rows import FailedTrials, Row, Rows, Trial, run_trials
 from gptree.cli.console import clear_errors, say
 from gptree.protocols import provenance
 
 INTERRUPTED = 130  # as a shell has it for Ctrl-C
 
 app = typer.Typer(
-    help="The experiments of docs/results.md: measure them, and show what was measured.",
+    help="Experiments: measure them, and show what was measured.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_show_locals=False,
@@ -39,13 +41,13 @@ Seeds = Annotated[int | None, typer.Option(help="So many seeds, if not the exper
 @app.command("list")
 @clear_errors
 def list_experiments() -> None:
-    """The experiments: where they are in the paper, and how many of their trials have a row."""
+    """The experiments: their questions, and how many of their trials have a row."""
     table = rich.table.Table()
-    for title in ("name", "in the paper", "title", "rows / trials"):
+    for title in ("name", "question", "rows / trials"):
         table.add_column(title, no_wrap=title == "name", justify="right" if "/" in title else "left")
     for experiment in EXPERIMENTS.values():
         count = f"{len(experiment.rows())} / {len(experiment.wanted())}"
-        table.add_row(*map(Text, (experiment.name, experiment.paper, experiment.title, count)))
+        table.add_row(*map(Text, (experiment.name, experiment.document.question, count)))
     Console().print(table)
 
 
@@ -53,35 +55,42 @@ def list_experiments() -> None:
 @clear_errors
 def run(
     name: Name,
-    data: Annotated[Path, typer.Option(help="Folder with the data files.", metavar="DIR", show_default=False)],
+    data: Annotated[Path | None, typer.Option(help="Folder with the data files.", metavar="DIR")] = None,
     seeds: Seeds = None,
     jobs: Annotated[int, typer.Option(help="Trials at a time; -1 for one on each core.")] = 1,
     methods: Annotated[
         list[str] | None,
         typer.Option(help="Only methods whose names begin so; repeat it for several.", metavar="PREFIX"),
     ] = None,
+    outdated: Annotated[
+        bool, typer.Option("--outdated", help="Measure trials again whose rows are of older defaults.")
+    ] = False,
 ) -> None:
     """Measure the trials of an experiment that have no row yet.
 
     A row is on the disk as soon as its trial has ended: interrupt the run whenever you like and start it again. A trial
     that fails does not stop the others; it is reported at the end, the exit status is 1, and it is tried again next
-    time.
+    time. Trials that need a GPU are left out where there is none.
     """
     experiment = _experiment(name, seeds)
-    _check_folder(data)
+    if experiment.needs_data:
+        _check_folder(data)
     trials = _chosen(experiment, methods or [])
     rows = Rows(experiment.results)
+    defaults = DEFAULTS if outdated else 0
     # Rows tell the code that was loaded now, whatever becomes of the checkout while the run goes on.
     if commit := provenance.commit():
         os.environ["GPTREE_COMMIT"] = commit
-    done = sum(map(rows.done, trials))
+    done = sum(rows.done(trial, defaults) for trial in trials)
     say(f"{name}: {done} of {len(trials)} trials have a row; {len(trials) - done} to run")
+    measure = functools.partial(experiment.run, folder=data or Path())
     try:
-        run_trials(trials, functools.partial(_measure, experiment.run, data), rows, n_jobs=jobs)
+        run_trials(trials, measure, rows, experiment.fresh_process, 1 if experiment.fresh_process else jobs, defaults)
     except KeyboardInterrupt:
-        done = sum(map(Rows(experiment.results).done, trials))  # read again: it may have come inside a write
+        rows = Rows(experiment.results)  # read again: it may have come inside a write
+        done = sum(rows.done(trial, defaults) for trial in trials)
         say(f"interrupted: {done} of {len(trials)} trials have a row in {experiment.results}; to go on:")
-        say(f"  {_command(name, data, seeds, jobs, methods or [])}")
+        say(f"  {_command(name, data, seeds, jobs, methods or [], outdated)}")
         raise typer.Exit(INTERRUPTED) from None
     except FailedTrials as error:
         _say_failures(error, len(trials))
@@ -98,18 +107,16 @@ def table(
 ) -> None:
     """The tables of an experiment from its rows, and the figures quoted from the paper."""
     experiment = _experiment(name, seeds)
-    tables = [*experiment.tables(_rows(experiment)), *map(quoted, experiment.quoted)]
-    shown = [to_latex(t, f"tab:{name}-{i}") for i, t in enumerate(tables, 1)] if latex else map(to_markdown, tables)
-    typer.echo("\n".join(shown), nl=False)
+    tables = [*experiment.tables(_rows(experiment)), *map(result_pages.quoted, experiment.quoted)]
+    texts = [to_latex(t, f"tab:{name}-{i}") for i, t in enumerate(tables, 1)] if latex else map(to_markdown, tables)
+    typer.echo("\n".join(texts), nl=False)
 
 
 @app.command()
 @clear_errors
 def figure(
     name: Name,
-    out: Annotated[
-        Path | None, typer.Option(help="The file, if not the one of the results page.", metavar="FILE")
-    ] = None,
+    out: Annotated[Path | None, typer.Option(help="The file, if not that of the result pages.", metavar="FILE")] = None,
     seeds: Seeds = None,
 ) -> None:
     """The picture of an experiment from its rows."""
@@ -117,23 +124,18 @@ def figure(
     if experiment.figure is None:
         drawn = [other.name for other in EXPERIMENTS.values() if other.figure is not None]
         raise ValueError(f"{name} has no figure; there are figures of {', '.join(drawn)}.")
-    out = out or results_page.PICTURES / f"{name}.png"
-    rows = _rows(experiment)
-    out.parent.mkdir(parents=True, exist_ok=True)
-    experiment.figure(rows, out)
+    _rows(experiment)
+    out = out or result_pages.ROOT / result_pages.PICTURES / f"{name}.png"
+    result_pages.draw(experiment, out)
     typer.echo(str(out))
 
 
 @app.command()
 @clear_errors
 def page() -> None:
-    """Write docs/results.md and its pictures from the rows of all experiments."""
-    for path in results_page.write(EXPERIMENTS):
+    """Write the result pages, their pictures and the tables of README from the rows of all experiments."""
+    for path in result_pages.write(EXPERIMENTS, result_pages.ROOT):
         typer.echo(str(path))
-
-
-def _measure(run: Callable[[Trial, Path], Mapping[str, Any]], folder: Path, trial: Trial) -> Mapping[str, Any]:
-    return run(trial, folder)
 
 
 def _experiment(name: str, seeds: int | None) -> Experiment:
@@ -142,7 +144,9 @@ def _experiment(name: str, seeds: int | None) -> Experiment:
     return EXPERIMENTS[name] if seeds is None else replace(EXPERIMENTS[name], seeds=seeds)
 
 
-def _check_folder(folder: Path) -> None:
+def _check_folder(folder: Path | None) -> None:
+    if folder is None:
+        raise ValueError("this experiment needs data: name their folder with --data DIR.")
     if folder.is_dir():
         return
     if folder.exists():
@@ -159,22 +163,28 @@ def _chosen(experiment: Experiment, prefixes: list[str]) -> list[Trial]:
     for prefix in prefixes:
         if not any(method.startswith(prefix) for method in methods):
             raise ValueError(f"no method of {experiment.name} begins with '{prefix}'; there are {', '.join(methods)}.")
-    return [trial for trial in trials if not prefixes or trial.method.startswith(tuple(prefixes))]
+    chosen = [trial for trial in trials if not prefixes or trial.method.startswith(tuple(prefixes))]
+    able = [trial for trial in chosen if torch.cuda.is_available() or not experiment.needs_gpu(trial)]
+    if len(able) < len(chosen):
+        say(f"{experiment.name}: {len(chosen) - len(able)} trials need a GPU, and are left out")
+    return able
 
 
 def _rows(experiment: Experiment) -> list[Row]:
     rows = experiment.rows()
     if not rows:
-        raise ValueError(f"{experiment.name} has no rows yet; measure them: {results_page.run_command(experiment)}")
+        raise ValueError(f"{experiment.name} has no rows yet; measure them: {experiment.command}")
     return rows
 
 
-def _command(name: str, data: Path, seeds: int | None, jobs: int, methods: list[str]) -> str:
+def _command(name: str, data: Path | None, seeds: int | None, jobs: int, methods: list[str], outdated: bool) -> str:
     """The command that was given."""
-    parts = ["python", "-m", "benchmarks", "run", name, "--data", str(data)]
+    parts = ["python", "-m", "benchmarks", "run", name]
+    parts += [] if data is None else ["--data", str(data)]
     parts += [] if seeds is None else ["--seeds", str(seeds)]
     parts += [] if jobs == 1 else ["--jobs", str(jobs)]
-    return shlex.join(parts + [part for method in methods for part in ("--methods", method)])
+    parts += [part for method in methods for part in ("--methods", method)]
+    return shlex.join(parts + ["--outdated"] * outdated)
 
 
 def _say_failures(error: FailedTrials, total: int) -> None:

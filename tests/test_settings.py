@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import FrozenInstanceError
+from dataclasses import FrozenInstanceError, dataclass
 
 import pytest
 from sklearn.base import BaseEstimator, clone
 
 from gptree.inference import CoordinateAscent, Gibbs, LearnKernel
-from gptree.settings import Settings, SettingsParameters, require, require_whole
+from gptree.settings import NamedSettings, Settings, SettingsParameters, require, require_whole
 
 
 class Holder(SettingsParameters, BaseEstimator):
@@ -47,6 +47,49 @@ def test_a_name_is_taken_once() -> None:
         type("Gibbs", (Settings,), {"__module__": "elsewhere"})
     assert Settings.kind("Gibbs") is Gibbs
     assert Settings.kind("Sampler of mine") is None
+
+
+def test_classes_outside_the_library_may_be_defined_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a notebook, or where a script is run and imported; the last definition counts."""
+    monkeypatch.setattr(Settings, "_kinds", dict(Settings._kinds))
+    first = type("Mine", (Settings,), {"__module__": "__main__"})
+    second = type("Mine", (Settings,), {"__module__": "mine"})
+    assert first is not second
+    assert Settings.kind("Mine") is second
+
+
+def test_members_of_a_family_are_found_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Settings, "_kinds", dict(Settings._kinds))
+
+    class Colour(NamedSettings):
+        family, example = "colour", "Red()"
+
+    @dataclass(frozen=True)
+    class Red(Colour):
+        shade: int = 3
+        name = "red"
+
+    @dataclass(frozen=True)
+    class DarkRed(Red):  # a subclass has no name unless it gives itself one
+        pass
+
+    @dataclass(frozen=True)
+    class Blue(Colour):
+        name = "blue"
+
+    assert Colour.names() == Red.names() == ["blue", "red"]
+    assert Colour.of("red") == Red(shade=3)
+    assert Colour.of(DarkRed(1)) == DarkRed(1)
+    assert "gibbs" not in Colour.names()
+    with pytest.raises(ValueError, match="Unknown colour 'green'; choose from blue, red"):
+        Colour.of("green")
+    for wrong in (3, Red, Gibbs()):
+        with pytest.raises(TypeError, match=r"the colour must be a value such as Red\(\), or .* blue, red"):
+            Colour.of(wrong)
+    with pytest.raises(TypeError, match="the colour Red has the name 'red': choose another one"):
+
+        class Scarlet(Colour):
+            name = "red"
 
 
 def test_bad_settings_are_refused() -> None:

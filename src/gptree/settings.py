@@ -88,12 +88,11 @@ class NamedSettings(Settings):
     example: ClassVar[str] = ""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
+        name = cls.__dict__.get("name")
+        for other in cls._members() if name else []:
+            if other.name == name and other.__name__ != cls.__name__:
+                raise TypeError(f"the {cls.family} {other.__name__} has the name {name!r}: choose another one.")
         super().__init_subclass__(**kwargs)
-        if cls.name is None:
-            return
-        for other in cls._members():
-            if other.name == cls.name and other.__name__ != cls.__name__:
-                raise TypeError(f"the {cls.family} {other.__name__} has the name {cls.name!r}: choose another one.")
 
     @classmethod
     def _members(cls) -> list[Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from benchmarks.pictures import Pictures
+from benchmarks.core.pictures import Pictures
 
 BASE, SESSIONS, WAY = 5, 2, 2
 CLASSES = BASE + SESSIONS * WAY

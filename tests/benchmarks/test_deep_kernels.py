@@ -1,4 +1,4 @@
-"""The experiment on deep kernels: every method trains, and what is shown follows the rows."""
+"""The experiment on deep kernels: every method trains, and tables and picture follow the rows."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ import pytest
 import torch
 from matplotlib.figure import Figure
 
-from benchmarks.experiments import deep_kernels, deep_lines, deep_shown
-from benchmarks.experiments.deep_kernels import curve, sharpened
-from benchmarks.experiments.deep_lines import (
+from benchmarks.core.pictures import Pictures
+from benchmarks.core.trials import Row, Trial
+from benchmarks.experiments.deep import kernels, methods
+from benchmarks.experiments.deep.kernels import curve, sharpened
+from benchmarks.experiments.deep.methods import (
     ALONE,
     METHODS,
     OURS,
@@ -23,12 +25,8 @@ from benchmarks.experiments.deep_lines import (
     SOFTMAX_CALIBRATED,
     SOFTMAX_CUT,
 )
-from benchmarks.pictures import Pictures
-from benchmarks.rows import Row, Trial
 from gptree.deep import Cosine, CrossEntropy, Cutout, VariationalTree, WeightedEnsemble, measure
 from gptree.rivals import GPDNN, SVDKL
-
-(EXPERIMENT,) = deep_kernels.EXPERIMENTS
 
 
 @pytest.fixture
@@ -37,17 +35,17 @@ def few_pictures(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     y, split = np.tile(np.repeat(np.arange(4), 6), 2), np.repeat([0, 1], 24)
     X = np.clip(random.normal(128, 50, (4, 1, 1, 3))[y] + random.normal(0, 20, (48, 8, 8, 3)), 0, 255).astype(np.uint8)
     found = Pictures(X, y, tuple("abcd"), split, np.array([f"{i}.png" for i in range(48)]))
-    monkeypatch.setattr(deep_kernels, "load", lambda folder, name: found)
-    monkeypatch.setattr(deep_kernels, "LOGS", tmp_path / "logs")
+    monkeypatch.setattr(kernels, "load", lambda folder, name: found)
+    monkeypatch.setattr(kernels, "LOGS", tmp_path / "logs")
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_every_method_trains(method: str, few_pictures: None, tmp_path: Path) -> None:
-    settings = {**deep_lines.settings_of(method, "cifar10", 5), "batch": 20, "embedding": 6}
+@pytest.mark.parametrize("method", [SOFTMAX, SOFTMAX_CALIBRATED, ALONE, OURS_CUT, "SV-DKL", "GPDNN"])
+def test_a_method_of_every_kind_trains(method: str, few_pictures: None, tmp_path: Path) -> None:
+    settings = {**methods.settings_of(method, "cifar10", 5), "batch": 20, "embedding": 6}
     settings |= {"inducing": 2} if "inducing" in settings else {}
     settings |= {"grid_size": 8, "features": 3} if method == "SV-DKL" else {}
-    trial = Trial(deep_lines.NAME, method, "cifar10", 0, settings)
-    found = deep_kernels.run(trial, tmp_path)
+    trial = Trial("deep-kernels", method, "cifar10", 0, settings)
+    found = kernels.run(trial, tmp_path)
     ways = {"refit", "at the mean"} if method.startswith(OURS) else set()
     ways |= {"alone"} if ways and "validation" in settings else set()
     ways |= {"uncalibrated"} if "validation" in settings else set()
@@ -61,7 +59,7 @@ def test_every_method_trains(method: str, few_pictures: None, tmp_path: Path) ->
         assert found["test"] != found["uncalibrated"]
     else:
         assert found["curve"]["epoch"] == [5]
-        assert found["test"] == {name: found["curve"][name][0] for name in deep_lines.MEASURED}
+        assert found["test"] == {name: found["curve"][name][0] for name in methods.MEASURED}
     (log,) = (tmp_path / "logs").iterdir()
     stages = [line.split('"stage": "')[1].split('"')[0] for line in log.read_text().splitlines()]
     assert stages == ["pre-training"] * (5 if method.startswith("softmax") else 2) + ["joint"] * (
@@ -74,16 +72,16 @@ def test_scores_are_those_of_the_log_where_it_has_them(
     method: str, few_pictures: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In mixed precision the two differ."""
-    real, made_up = deep_kernels.train, {"accuracy": 0.123, "nll": 4.0, "ece": 0.5}
+    real, made_up = kernels.train, {"accuracy": 0.123, "nll": 4.0, "ece": 0.5}
 
     def train(*arguments: Any, **given: Any) -> Any:
         result = real(*arguments, **given)
         result.log[-1] |= made_up
         return result
 
-    monkeypatch.setattr(deep_kernels, "train", train)
-    settings = {**deep_lines.settings_of(method, "cifar10", 2), "batch": 20, "embedding": 6}
-    found = deep_kernels.run(Trial(deep_lines.NAME, method, "cifar10", 0, settings), tmp_path)
+    monkeypatch.setattr(kernels, "train", train)
+    settings = {**methods.settings_of(method, "cifar10", 2), "batch": 20, "embedding": 6}
+    found = kernels.run(Trial("deep-kernels", method, "cifar10", 0, settings), tmp_path)
     assert (found["test"] == made_up) == (method == SOFTMAX)
 
 
@@ -96,10 +94,10 @@ def test_what_tells_the_methods_apart(method: str, few_pictures: None, tmp_path:
     def ask(_: object, source: Any, *__: object, **given: Any) -> None:
         raise Asked(source, given)
 
-    monkeypatch.setattr(deep_kernels, "train", ask)
-    trial = Trial(deep_lines.NAME, method, "cifar100", 3, deep_lines.settings_of(method, "cifar100", 10))
+    monkeypatch.setattr(kernels, "train", ask)
+    trial = Trial("deep-kernels", method, "cifar100", 3, methods.settings_of(method, "cifar100", 10))
     with pytest.raises(Asked) as asked:
-        deep_kernels.run(trial, tmp_path)
+        kernels.run(trial, tmp_path)
     source, given = asked.value.args
     training, head = given["training"], given["head"]
     assert given["seed"] == 3
@@ -109,9 +107,9 @@ def test_what_tells_the_methods_apart(method: str, few_pictures: None, tmp_path:
     assert training.objective == CrossEntropy(label_smoothing=0.1 if method in (SMOOTHED, OURS) else 0.0)
     assert training.objective_weight == {OURS: 3.0, OURS_CALIBRATED: 1.0, OURS_CUT: 1.0}.get(method, 0.0)
     assert training.head_weight == (0.1 if method == OURS_CUT else 1.0)
-    held_out = {OURS_CALIBRATED: 0.1, SOFTMAX_CALIBRATED: 0.1, OURS_CUT: 0.02, SOFTMAX_CUT: 0.02}.get(method)
-    assert (training.validation, training.calibrate) == (held_out, held_out is not None)
-    assert (given["held_out"] is None) == (held_out is not None)
+    held_out_share = {OURS_CALIBRATED: 0.1, SOFTMAX_CALIBRATED: 0.1, OURS_CUT: 0.02, SOFTMAX_CUT: 0.02}.get(method)
+    assert (training.validation, training.calibrate) == (held_out_share, held_out_share is not None)
+    assert (given["validation"] is None) == (held_out_share is not None)
     assert [a for a in source.augment if isinstance(a, Cutout)] == [Cutout(8)] * (method in (OURS_CUT, SOFTMAX_CUT))
     heads = {
         ALONE: VariationalTree(inducing=40, cap=1024, learn_kernel="shared"),
@@ -139,75 +137,53 @@ def test_sharpening_never_measures_where_it_chose() -> None:
 
 
 def row(
-    method: str, accuracy: float, nll: float, ece: float, epochs: int = deep_lines.LONG, seed: int = 0, **more: Any
+    method: str, accuracy: float, nll: float, ece: float, epochs: int = methods.LONG, seed: int = 0, **more: Any
 ) -> Row:
     scores: dict[str, Any] = {"accuracy": accuracy, "nll": nll, "ece": ece}
     log = [{"epoch": 1}, {"epoch": 10, **scores}]
     metrics = {"test": scores, "curve": curve(log), "train_seconds": 60.0, **more}
-    trial = Trial(deep_lines.NAME, method, "cifar10", seed, deep_lines.settings_of(method, "cifar10", epochs))
+    trial = Trial("deep-kernels", method, "cifar10", seed, methods.settings_of(method, "cifar10", epochs))
     return Row(trial, metrics, {"wall": 1.0, "cpu": 1.0}, 1, {}, {})
 
 
-def test_what_is_shown_follows_the_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tables_follow_the_rows() -> None:
     rows = [row(SOFTMAX, 0.9, 0.5, 0.10), row(OURS, 0.92, 0.6, 0.04)]
-    (table,) = EXPERIMENT.tables(rows)
+    table, gaps = kernels.tables(rows)
     assert [line[:4] for line in table.lines] == [
         [SOFTMAX, "90.00", "0.500", "10.00"],
         [OURS, "92.00", "0.600", "4.00"],
     ]
-    said = EXPERIMENT.findings(rows)
-    assert said == (
-        "- CIFAR-10, 200 epochs: GP-Tree against softmax: +2.00 points of accuracy; +0.100 of NLL; −6.00 points of ECE "
-        "(one seed, no verdict)."
-    )
-    both = EXPERIMENT.findings([*rows, row(SMOOTHED, 0.93, 0.5, 0.1)])
-    assert "GP-Tree against softmax, label smoothing 0.1: −1.00 points of accuracy" in both
-    fair = EXPERIMENT.findings([*rows, row(OURS_CALIBRATED, 0.9, 0.4, 0.01), row(SOFTMAX_CALIBRATED, 0.9, 0.4, 0.02)])
-    assert [line.split(": ")[1] for line in fair.splitlines()] == [
-        "GP-Tree against softmax",
-        "GP-Tree, 10 % held out against softmax",
-        "GP-Tree, 10 % held out against softmax, 10 % held out",
-    ]
-    cut = [row(OURS_CUT, 0.9, 0.4, 0.01), row(SOFTMAX_CUT, 0.9, 0.4, 0.02)]
-    assert "2 % held out against softmax, cutout, 2 % held out: +0.00 points" in EXPERIMENT.findings(cut)
-    assert EXPERIMENT.figure is not None
-    drawn = []
-    monkeypatch.setattr(Figure, "savefig", lambda figure, *_, **__: drawn.append(figure))
-    EXPERIMENT.figure([*rows, *cut, row("GPDNN", 0.9, 0.5, 0.1, deep_lines.SHORT)], tmp_path / "picture.png")
-    assert [len(ax.lines) for ax in drawn[0].axes] == [5, 5, 5]  # four methods, and where the head joins
-    assert [line.get_ydata()[-1] for line in drawn[0].axes[2].lines[:4]] == pytest.approx([10, 4, 1, 2])
-    assert [line.get_xdata()[-1] for line in drawn[0].axes[0].lines[:4]] == [10, 10, 200, 200]  # curves, and marks
-    assert [text.get_text() for text in drawn[0].legends[0].get_texts()] == [SOFTMAX, OURS, SOFTMAX_CUT, OURS_CUT]
-    with pytest.raises(ValueError, match="run the experiment first"):
-        EXPERIMENT.figure([row(OURS, 0.9, 0.5, 0.1, deep_lines.SHORT)], tmp_path / "none.png")
-
-
-def test_short_trainings_are_called_so() -> None:
-    (table,) = EXPERIMENT.tables([row(OURS, 0.9, 0.5, 0.1, deep_lines.SHORT)])
-    assert "shorter than the paper's" in table.title
-
-
-def test_gp_tree_beside_other_deep_kernels_and_the_papers_gap() -> None:
-    short = deep_lines.SHORT
-    rows = [row(OURS, 0.93, 0.4, 0.1, short), row("SV-DKL", 0.92, 0.5, 0.1, short), row("GPDNN", 0.8, 0.5, 0.1, short)]
-    said = EXPERIMENT.findings([*rows, row(OURS, 0.99, 0.1, 0.0)])  # of other epochs: not compared
-    assert [line.removeprefix("- CIFAR-10, 30 epochs: ").split(";")[0] for line in said.splitlines()] == [
-        "GP-Tree against SV-DKL: +1.00 points of accuracy (+0.52 in the paper, with 200 epochs)",
-        "GP-Tree against GPDNN: +13.00 points of accuracy (+12.09 in the paper, with 200 epochs)",
-    ]
-    assert said.count("(one seed, no verdict)") == 2
-    assert deep_shown._papers("cifar100", "SV-DKL").startswith(" (+1.50 in")
-    assert deep_shown._papers("cifar100", "GPDNN") == deep_shown._papers("cifar10", SOFTMAX) == ""
+    assert [line[0] for line in gaps.lines] == ["CIFAR-10, 200 epochs: GP-Tree less softmax"]
+    assert [cell.split(",")[0] for cell in gaps.lines[0][1:]] == ["+2.00", "+0.100", "−6.00"]
+    (short,) = kernels.tables([row(OURS, 0.9, 0.5, 0.1, methods.SHORT)])
+    assert "shorter than the paper's" in short.title
 
 
 def test_seeds_are_paired_and_less_is_better_but_for_accuracy() -> None:
     ours = [row(OURS, 0.9 + seed / 100, 0.4, 0.1 + seed / 100, seed=seed) for seed in range(3)]
     softmax = [row(SOFTMAX, 0.89 + seed / 100, 0.5, 0.1, seed=seed) for seed in (0, 1)]
-    (said,) = EXPERIMENT.findings([*ours, *softmax]).splitlines()
-    assert said.split("softmax: ")[1] == (
-        "+1.00 ± 0.00 points of accuracy, ahead; −0.100 ± 0.000 of NLL, ahead; +0.50 ± 0.50 points of ECE, no "
-        "difference seen."
-    )
+    _, gaps = kernels.tables([*ours, *softmax])
+    assert gaps.lines[0][1:] == ["+1.00 ± 0.00, ahead", "−0.100 ± 0.000, ahead", "+0.50 ± 0.50, no difference seen"]
+
+
+def test_the_small_table_shows_seeds_and_dashes() -> None:
+    table = kernels.glance([row(SOFTMAX_CUT, 0.9, 0.5, 0.1, seed=seed) for seed in (0, 1)])
+    assert list(table.columns)[1:] == ["CIFAR-100, seeds 0 / 0 / 0", "CIFAR-10, seeds 2 / 0 / 0"]
+    assert [line[2] for line in table.lines] == ["**90.0** / **0.500** / **10.0**", "–", "–"]
+
+
+def test_the_picture_has_curves_and_marks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [row(SOFTMAX, 0.9, 0.5, 0.10), row(OURS, 0.92, 0.6, 0.04)]
+    cut = [row(OURS_CUT, 0.9, 0.4, 0.01), row(SOFTMAX_CUT, 0.9, 0.4, 0.02)]
+    drawn = []
+    monkeypatch.setattr(Figure, "savefig", lambda figure, *_, **__: drawn.append(figure))
+    kernels.figure([*rows, *cut, row("GPDNN", 0.9, 0.5, 0.1, methods.SHORT)], tmp_path / "picture.png")
+    assert [len(ax.lines) for ax in drawn[0].axes] == [5, 5, 5]  # four methods, and where the tree joins
+    assert [line.get_ydata()[-1] for line in drawn[0].axes[2].lines[:4]] == pytest.approx([10, 4, 1, 2])
+    assert [line.get_xdata()[-1] for line in drawn[0].axes[0].lines[:4]] == [10, 10, 200, 200]  # curves, and marks
+    assert [text.get_text() for text in drawn[0].legends[0].get_texts()] == [SOFTMAX, OURS, SOFTMAX_CUT, OURS_CUT]
+    with pytest.raises(ValueError, match="run the experiment first"):
+        kernels.figure([row(OURS, 0.9, 0.5, 0.1, methods.SHORT)], tmp_path / "none.png")
 
 
 def test_other_ways_to_predict_have_a_table() -> None:
@@ -215,21 +191,10 @@ def test_other_ways_to_predict_have_a_table() -> None:
         "at the mean": {"accuracy": 0.8, "nll": 0.7, "ece": 0.2},
         "refit": {"accuracy": 0.7, "nll": 0.8, "ece": 0.3},
     }
-    *_, table = EXPERIMENT.tables([row(SOFTMAX, 0.9, 0.5, 0.1), row(OURS, 0.92, 0.6, 0.04, **ways)])
+    *_, table = kernels.tables([row(SOFTMAX, 0.9, 0.5, 0.1), row(OURS, 0.92, 0.6, 0.04, **ways)])
     assert table.title == "Other ways to predict"
     assert table.lines == [
         ["CIFAR-10, 200 epochs", OURS, "as in the tables above", "92.00", "0.600", "4.00"],
         ["CIFAR-10, 200 epochs", OURS, "the tree at the mean of its latents", "80.00", "0.700", "20.00"],
         ["CIFAR-10, 200 epochs", OURS, "the tree, its posteriors refitted", "70.00", "0.800", "30.00"],
     ]
-
-
-def test_methods_are_told_of_where_they_have_rows() -> None:
-    few, all_of_them = ([row(method, 0.9, 0.5, 0.1) for method in methods] for methods in ((SOFTMAX, ALONE), METHODS))
-    (table,) = EXPERIMENT.tables(few)
-    assert f'"{ALONE}": the network is left to the head' in table.note
-    told = table.note + EXPERIMENT.differs
-    assert not any(words in told for words in ("smoothing", "held out", "regression", "64 Gaussian"))
-    (table,) = EXPERIMENT.tables(all_of_them)
-    for words in ("smoothing", "in full precision, and not as the network is trained", "regression", "64 Gaussian"):
-        assert words in table.note

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from session_cases import made_up_pictures
 
-from benchmarks import fscil_networks
-from benchmarks.experiments import fscil_lines
-from benchmarks.experiments.fscil_lines import FROZEN
-from benchmarks.fscil_networks import (
-    HELD_BACK,
+from benchmarks.core.pictures import Pictures
+from benchmarks.core.trials import Row, Trial
+from benchmarks.experiments.fscil import lines, networks
+from benchmarks.experiments.fscil.lines import FROZEN
+from benchmarks.experiments.fscil.networks import (
+    HELD_OUT,
     NETWORKS,
     TEST,
     Network,
@@ -20,13 +22,12 @@ from benchmarks.fscil_networks import (
     read,
     write,
 )
-from benchmarks.pictures import Pictures
 from gptree.deep import CrossEntropy
 
 
 def test_embeddings_come_back(tmp_path, monkeypatch):
     x, pictures = made_up_pictures()
-    monkeypatch.setattr(fscil_networks, "BYTES_A_FILE", 2 * x.shape[1] * 9)
+    monkeypatch.setattr(networks, "BYTES_A_FILE", 2 * x.shape[1] * 9)
     write(x, pictures, tmp_path, "cub")
     assert len(list(tmp_path.iterdir())) > 10
     found = read("cub", tmp_path)
@@ -36,10 +37,10 @@ def test_embeddings_come_back(tmp_path, monkeypatch):
 
 
 def test_networks_are_there():
-    for data in fscil_lines.DATA:
+    for data in lines.DATA:
         assert data == FROZEN or isinstance(NETWORKS[data], Network)
     for data, stem in (("cifar-plain", "cifar"), ("mini-margin", "small")):
-        backbone: Any = make_backbone(NETWORKS[data], None)
+        backbone: Any = make_backbone(NETWORKS[data], Path())
         assert backbone.recipe["stem"] == stem
 
 
@@ -57,23 +58,27 @@ def test_nearest_means_against_a_loop():
     assert nearest_mean_accuracy(x, y, learned, asked) == right / asked.sum()
 
 
-def test_a_network_is_trained_and_embeds_as_held_back_pictures_choose(tmp_path, monkeypatch):
+def test_a_network_is_trained_and_embeds_as_held_out_pictures_choose(tmp_path, monkeypatch):
     """Three base classes of flat colour, two of eight pictures held out; two more classes are only embedded."""
     random = np.random.default_rng(0)
     y = np.repeat(np.arange(5), 12)
     split = (np.arange(60) % 12 >= 8).astype(np.int8)
     X = (random.integers(40, 200, (5, 1, 1, 3))[y] + random.integers(-20, 20, (60, 12, 12, 3))).astype(np.uint8)
     pictures = Pictures(X, y, tuple("abcde"), split, np.array([f"c/{i}" for i in range(60)]))
-    how = fscil_networks.pretrained(
+    how = networks.pretrained(
         2, CrossEntropy(rotations=True), 0.05, validation=2, calibrate=False, mixed_precision="no", batch_size=9
     )
     monkeypatch.setitem(NETWORKS, "small", Network("small", 3, how, (), enlarged=(16,)))
-    monkeypatch.setattr(fscil_networks, "load", lambda *_, **__: pictures)
-    report = fscil_networks.run("small", tmp_path, tmp_path / "runs", tmp_path / "out", None)
+    monkeypatch.setattr(networks, "load", lambda *_, **__: pictures)
+    trial = Trial("fscil-networks", "small", "small", 0)
+    report = networks.run(trial, tmp_path)
     sizes = ("as they are", "16 pixels")
-    best = max(sizes, key=lambda size: report["held out"][size])
-    assert set(report["held out"]) == {*sizes, f"{best}, four rotations"}
-    found = read("small", tmp_path / "out")
-    assert [np.sum(found.split[y == c] == HELD_BACK) for c in range(5)] == [2, 2, 2, 0, 0]
-    kept = nearest_mean_accuracy(found.x, y, (found.split == 0) & (y < 3), found.split == HELD_BACK)
-    assert kept == max(report["held out"].values())
+    best = max(sizes, key=lambda size: report["held_out"][size])
+    assert set(report["held_out"]) == {*sizes, f"{best}, four rotations"}
+    found = read("small", tmp_path / "networks")
+    assert [np.sum(found.split[y == c] == HELD_OUT) for c in range(5)] == [2, 2, 2, 0, 0]
+    kept = nearest_mean_accuracy(found.x, y, (found.split == 0) & (y < 3), found.split == HELD_OUT)
+    assert kept == max(report["held_out"].values())
+    accuracies, views = networks.tables([Row(trial, report, {}, None, {}, {})])
+    assert [line[:2] for line in accuracies.lines] == [["small", "small"]]
+    assert [line[1] for line in views.lines] == list(report["held_out"])

@@ -6,14 +6,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from benchmarks import pictures
-from benchmarks.pictures import (
+from benchmarks.core import pictures
+from benchmarks.core.pictures import (
     Lossless,
     Lossy,
-    Pictures,
     centre_square,
-    drawn_sessions,
-    listed_sessions,
     load,
     main,
     pack,
@@ -178,7 +175,7 @@ class TestLists:
     def test_only_listed_pictures_by_class_and_file_alone(self, tmp_path):
         made = make_tree(tmp_path / "tree", classes=("auk", "jay", "tit"))
         write_lists(tmp_path / "lists", LISTS)
-        pack("birds", tmp_path / "tree", tmp_path, tmp_path / "lists", Lossless())
+        pack("birds", tmp_path / "tree", tmp_path, Lossless(), tmp_path / "lists")
         loaded = load(tmp_path, "birds")
         assert loaded.names == ("jay", "auk", "tit")  # order of arrival: session 10 after session 2
         expected = [
@@ -195,55 +192,28 @@ class TestLists:
         by_path = {path: pixels for (_, path), pixels in made.items()}
         np.testing.assert_array_equal(loaded.X, [by_path[path] for path in loaded.path])
 
-    def test_sessions_are_row_numbers(self, tmp_path):
-        make_tree(tmp_path / "tree", classes=("auk", "jay"))
-        write_lists(tmp_path / "lists", {name: items for name, items in LISTS.items() if "10" not in name})
-        pack("birds", tmp_path / "tree", tmp_path, tmp_path / "lists", Lossless())
-        loaded = load(tmp_path, "birds")
-        base, later = listed_sessions(loaded, tmp_path / "lists").sessions
-        assert loaded.path[base.X[:, 0]].tolist() == ["jay/train_0.png", "jay/test_1.png"]
-        assert loaded.path[later.X_test[:, 0]].tolist() == ["auk/test_0.png"]
-        assert (base.labels.tolist(), later.labels.tolist()) == ([0], [1])
-
     def test_a_file_that_the_tree_lacks_is_told(self, tmp_path):
         make_tree(tmp_path / "tree")
         write_lists(tmp_path / "lists", {"session_1": ["auk/train_9.png"], "test_1": ["auk/test_0.png"]})
         with pytest.raises(ValueError, match=r"auk/train_9\.png"):
-            pack("birds", tmp_path / "tree", tmp_path, tmp_path / "lists", Lossless())
+            pack("birds", tmp_path / "tree", tmp_path, Lossless(), tmp_path / "lists")
 
     def test_a_folder_without_lists_is_told(self, tmp_path):
         make_tree(tmp_path / "tree")
         with pytest.raises(ValueError, match=r"holds no session_1\.txt"):
-            pack("birds", tmp_path / "tree", tmp_path, tmp_path, Lossless())
-
-
-def test_drawn_sessions_are_row_numbers_of_their_split():
-    y = np.tile(np.arange(6), 10)
-    split = np.repeat([0, 1], 30).astype(np.int8)
-    drawn = Pictures(
-        np.zeros((60, 1, 1, 3), np.uint8), y, tuple("abcdef"), split, np.array([str(i) for i in range(60)])
-    )
-    sessions = drawn_sessions(drawn, base=2, way=2, shot=3, seed=4).sessions
-    assert [session.labels.tolist() for session in sessions] == [[0, 1], [2, 3], [4, 5]]
-    assert [len(session.X) for session in sessions] == [10, 6, 6]
-    for session in sessions:
-        rows, test_rows = session.X[:, 0], session.X_test[:, 0]
-        assert not split[rows].any()
-        assert split[test_rows].all()
-        assert len(test_rows) == 10
-        np.testing.assert_array_equal(y[rows], session.y)
-        np.testing.assert_array_equal(y[test_rows], session.y_test)
+            pack("birds", tmp_path / "tree", tmp_path, Lossless(), tmp_path)
 
 
 class TestCommand:
     def test_it_packs(self, tmp_path, capsys):
         made = make_tree(tmp_path / "tree")
-        main(["pack", "cifar10", str(tmp_path / "tree"), str(tmp_path / "packs")])
+        main(["cifar10", str(tmp_path / "tree"), str(tmp_path / "packs")])
         assert "cifar10.0.npz" in capsys.readouterr().out
         assert len(load(tmp_path / "packs", "cifar10").X) == len(made)
 
-    def test_an_unknown_set_and_an_empty_tree_are_told(self, tmp_path):
-        with pytest.raises(ValueError, match="no recipe"):
-            pack("birds", tmp_path, tmp_path)
+    def test_an_unknown_set_and_an_empty_tree_are_told(self, tmp_path, capsys):
+        with pytest.raises(SystemExit):
+            main(["birds", str(tmp_path), str(tmp_path)])
+        assert "cifar10" in capsys.readouterr().err
         with pytest.raises(ValueError, match="holds no picture"):
-            pack("cifar10", tmp_path, tmp_path)
+            pack("cifar10", tmp_path, tmp_path, Lossless())

@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 from torch import Tensor
 
 import slow_twins as slow
-from benchmarks import sparse_forms
-from benchmarks.rows import Row, Trial
-from benchmarks.sparse_forms import (
+from benchmarks.core.trials import Row, Trial
+from benchmarks.experiments import sparse_forms
+from benchmarks.experiments.sparse_forms import (
     FORMS,
     Node,
     NotFactorised,
     bound,
     factor,
     fit,
-    rounding_table,
     run,
     step,
-    step_table,
+    tables,
     trials,
 )
 from gptree import SparseVariational
@@ -101,24 +102,23 @@ def test_a_matrix_that_cannot_be_factorised_is_named() -> None:
 
 
 def measured(trial: Trial) -> Row:
-    return Row(trial, run(trial), {}, 0, {}, {})
+    return Row(trial, run(trial, Path()), {}, 0, {}, {})
 
 
 def test_trials_and_tables(monkeypatch: pytest.MonkeyPatch) -> None:
     """A long length-scale without jitter: the dual form fails where the whitened one does not."""
     monkeypatch.setattr(sparse_forms, "ROWS", 256)
-    settings = {"features": "tight", "length_scale": 4.0, "inducing": 64, "jitter": 0.0, "device": "cpu"}
-    assert any(dict(trial.settings) == settings for trial in trials("cpu"))
-    rows = [measured(Trial("rounding", name, "structured", 0, settings)) for name in FORMS]
+    settings = {"measured": "rounding", "features": "tight", "length_scale": 4.0, "inducing": 64, "jitter": 0.0}
+    assert any(dict(trial.settings) == settings for trial in trials(1))
+    rows = [measured(Trial("sparse-forms", name, "structured", 0, settings)) for name in FORMS]
     whitened, dual = (row.metrics for row in rows)
     assert whitened["failed"] is None
     assert whitened["mean_error"] < 1e-3
     assert dual["failed"] == "R" or dual["mean_error"] > 10 * whitened["mean_error"]
-    rows += [
-        measured(Trial("step", name, "structured", 0, {"inducing": 8, "device": "cpu", "repeats": 1})) for name in FORMS
-    ]
-    lines = rounding_table(rows).splitlines()
-    assert len(lines) == 3
-    assert lines[2].count("|") == lines[0].count("|")
-    assert lines[2].count("R fails") in (0, 3)
-    assert len(step_table(rows).splitlines()) == 4
+    short = {"measured": "step", "inducing": 8, "repeats": 1}
+    rows += [measured(Trial("sparse-forms", name, "structured", 0, short)) for name in FORMS]
+    errors, steps = tables(rows)
+    ((*cells,),) = errors.lines
+    assert len(cells) == len(errors.columns)
+    assert cells.count("R fails") in (0, 3)
+    assert [line[1] for line in steps.lines] == list(FORMS)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+
 import numpy as np
 import pytest
 
-from benchmarks import million_rows, sparse_cap
+from benchmarks.core.trials import Row, Trial
 from benchmarks.data import Dataset
-from benchmarks.rows import Row, Trial
+from benchmarks.experiments import million_rows, sparse_cap
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -22,12 +25,13 @@ def test_million_rows_at_a_thousand(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not (np.diff(y) >= 0).all()  # in random order
     means = np.stack([X[y == c].mean(0) for c in range(5)])
     assert np.mean((X_new @ means.T).argmax(1) == y_new) > 0.5  # rows and labels belong together
-    trial = million_rows.trial(1000, batch_size=100, threads=1)
-    row = Row(trial, million_rows.run(trial), {}, 2 * 10**9, {}, {})
+    (usual,) = million_rows.trials(1)
+    trial = replace(usual, settings={"rows": 1000, "batch_size": 100, "threads": 1})
+    row = Row(trial, million_rows.run(trial, Path()), {}, 2 * 10**9, {}, {})
     assert row.metrics["accuracy"] > 0.8
-    line = million_rows.table([row]).splitlines()[2]
-    assert line.startswith("| 1000 | 100 | 1 |")
-    assert "| 2.00 |" in line
+    ((line,),) = (table.lines for table in million_rows.tables([row]))
+    assert line[:3] == ["1000", "100", "1"]
+    assert line[5] == "2.00"
 
 
 def test_caps(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -40,7 +44,7 @@ def test_caps(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = []
     for cap in (None, 16, 15, 6):
         trial = Trial("sparse-cap", "gptree, SparseVariational", "clinc150", 0, {"inducing": 3, "cap": cap})
-        rows.append(Row(trial, sparse_cap.run(trial, "nowhere"), {}, 0, {}, {}))
+        rows.append(Row(trial, sparse_cap.run(trial, Path()), {}, 0, {}, {}))
     assert [row.metrics["at_the_root"] for row in rows] == [
         24,
         16,
@@ -48,12 +52,12 @@ def test_caps(monkeypatch: pytest.MonkeyPatch) -> None:
         6,
     ]  # one point each of eight classes, not fifteen
     assert all(row.metrics["accuracy"] > 0.8 for row in rows)
-    lines = sparse_cap.table(rows).splitlines()[2:]
-    assert [line.split(" | ")[2] for line in lines] == ["6", "15", "16", "all"]
+    (table,) = sparse_cap.tables(rows)
+    assert [line[2:4] for line in table.lines] == [["all", "24"], ["16", "16"], ["15", "8"], ["6", "6"]]
 
 
 def test_every_trial_changes_something() -> None:
-    wanted = sparse_cap.trials()
+    wanted = sparse_cap.trials(3)
     assert len(set(wanted)) == len(wanted)
     roots = {
         (

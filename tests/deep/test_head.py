@@ -211,11 +211,11 @@ def test_large_left_children_share_the_root_of_their_parent(monkeypatch: pytest.
     for nested, shared in (([[[[0, 1], 2], 3], 4], [None, 0, 0, 0]), ([0, [1, [2, [3, 4]]]], [None] * 4)):
         tree = ClassTree.from_nested(nested, range(5))
         head = make_head(tree, VariationalTree())
-        assert head._within == shared
+        assert head.buckets.within == shared
         walk(head)
         x, y = training_rows(tree, seed=7)
         assert_near(head.loss(x, y).detach(), Twin(head).loss(x, y).detach(), 1e-10)
-    assert make_head(tree, VariationalTree(learn_kernel="per-node"))._within == [None] * 4
+    assert make_head(tree, VariationalTree(learn_kernel="per-node")).buckets.within == [None] * 4
 
 
 def test_points_stand_in_leaf_order_and_keep_their_order_within_a_class() -> None:

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from gptree.deep import CosineMargin, CrossEntropy, Objective
+from gptree.deep import CosineMargin, CrossEntropy, Objective, Training
 
 CLASSES = 3
 OBJECTIVES = [
@@ -136,3 +136,9 @@ def test_bad_settings_and_inputs() -> None:
         CrossEntropy(rotations=True).check_inputs((64,), 4)
     with pytest.raises(ValueError, match="pairs"):
         CrossEntropy(mixup=0.2).check_inputs((3, 8, 8), 5)
+
+
+def test_objectives_are_found_by_name() -> None:
+    assert Objective.names() == ["cosine-margin", "cross-entropy"]
+    assert Training(objective="cosine-margin").objective == CosineMargin()  # pyright: ignore[reportArgumentType]
+    assert Training().with_params(objective__label_smoothing=0.1).objective == CrossEntropy(label_smoothing=0.1)

@@ -12,9 +12,9 @@ from torch import Tensor
 from torch.utils.data import Dataset, IterableDataset, Subset
 
 from gptree.deep import Arrays, Batch, FromDataset, RandomCrop, RandomFlip, Source, require_shape
+from gptree.deep.data.arrays import STATISTICS_SAMPLE
 from gptree.deep.data.augment import augmented
-from gptree.deep.data.inputs import STATISTICS_SAMPLE
-from gptree.deep.data.sources import ITEMS_COMPARED
+from gptree.deep.data.dataset import ITEMS_COMPARED
 
 CPU = torch.device("cpu")
 AUGMENT = (RandomCrop(2), RandomFlip())

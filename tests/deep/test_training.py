@@ -26,9 +26,10 @@ from gptree.deep import (
     measure,
     train,
 )
-from gptree.deep.heads.gp_tree import FIRST_SWEEPS
-from gptree.deep.loop.rows import FIRST_LAYER, epoch_plan, key, split_rows
+from gptree.deep.data.base import FIRST_LAYER, epoch_plan, key
+from gptree.deep.heads.variational_tree import FIRST_SWEEPS
 from gptree.deep.loop.state import State, make_optimiser
+from gptree.deep.loop.task import split_rows
 from gptree.deep.loop.train import weighted_gradient
 from gptree.inference import class_inducing
 from gptree.maths.kernels import make_kernel

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from gptree.experts import LDA, Examples, KernelDensity, KernelRidge, Pool, PriorScores
 from gptree.experts.calibration import CalibrationRows, best_temperature, temperature_centre
-from gptree.experts.pool import RIDGE, pool_weights
+from gptree.experts.pool import RIDGE, fit_weights, pool_weights
 from gptree.experts.ridge import _few_classes
 
 
@@ -137,6 +137,22 @@ class TestPoolWeights:
         (gradient,) = torch.autograd.grad(loss, v)
         assert bool((gradient[w > 0].abs() < 1e-5).all())  # of one row, all weights may be zero
         assert bool((gradient[w == 0] > -1e-5).all())
+
+    @pytest.mark.parametrize("K", [2, 4])
+    def test_any_loss_can_be_minimised(self, K):
+        """Of the same loss the same weights, to the tolerance of L-BFGS; further parameters are free in sign."""
+        parts = [noisy_scores(300, 5, 7, signal) for signal in torch.linspace(-1, 2, K).tolist()]
+        logs, y = torch.stack([scores.log_softmax(1) for scores, _ in parts]), parts[0][1]
+        target = (1 - 1 / 600) * torch.nn.functional.one_hot(y, 5) + 1 / 3000
+
+        def loss(values):
+            pooled = torch.einsum("k,krc->rc", values[:K], logs).log_softmax(1)
+            return -(target * pooled).sum(1).mean() + (values[K] + 2.5).square()
+
+        values = fit_weights(loss, K, 1, logs, empty=False)
+        torch.testing.assert_close(values[:K], pool_weights(logs, y), rtol=0, atol=2e-3)
+        assert float(values[K]) == pytest.approx(-2.5, abs=1e-3)
+        assert fit_weights(loss, K, 1, logs, empty=True).tolist() == [1 / K] * K + [0.0]
 
     def test_nothing_to_learn_from(self):
         assert pool_weights(torch.zeros(4, 0, 3), torch.zeros(0, dtype=torch.long)).tolist() == [0.25] * 4

@@ -77,6 +77,17 @@ def test_models_around_any_expert_grow(name: str, growth: Growth | None, tmp_pat
         np.testing.assert_allclose(loaded.undo().undo().undo().predict_proba(X[NEW]), states[0], rtol=0, atol=1e-12)
 
 
+@pytest.mark.parametrize("growth", [None, Growth(exemplars=3)], ids=["later", "growth"])
+def test_held_out_rows(growth: Growth | None) -> None:
+    """Experts that learned from all rows are not those of episodes on the held-out ones."""
+    held_out = np.arange(len(BASE)) % 2 == 0
+    with small_random_features():
+        grown = model(Pool((LDA(), RandomFeatures(LDA(), 40))), growth).fit(X[BASE], Y[BASE], held_out=held_out)
+        before = grown.predict_proba(X[NEW])
+        assert grown.add_classes(X[LATER], Y[LATER]).score(X[NEW], Y[NEW]) > 0.6
+        assert np.array_equal(grown.undo().predict_proba(X[NEW]), before)
+
+
 def points_kept(expert: object) -> list[int]:
     """How many examples each part of a fitted expert keeps."""
     if isinstance(expert, FittedPool):

@@ -24,6 +24,13 @@ from small_sizes import small_random_features
 
 Laplace: Any = source_files.load(source_files.ROOT / "examples" / "own_inference.py").Laplace
 
+
+@pytest.fixture(autouse=True)
+def registered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The class of this module; another test may have run the example as a script."""
+    monkeypatch.setitem(Settings._kinds, "Laplace", Laplace)
+
+
 X, Y = load_digits(return_X_y=True)
 BASE, LATER = np.flatnonzero(Y[:300] < 7), np.flatnonzero(Y[:60] >= 7)
 

@@ -1,4 +1,4 @@
-"""How a network is trained: the settings, and learning rates as functions of time."""
+"""`Training`, the settings of a training, and its learning-rate schedules."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from gptree.settings import Settings, require, require_whole
 
 
 class Schedule(Protocol):
+    """A learning rate as a function of time; `Cosine` and `Milestones` are schedules."""
+
     def multiplier(self, epoch: float, epochs: int) -> float:
         """Of the learning rate, `epoch` epochs (whole and broken) after the start of a training of `epochs`."""
         ...
@@ -19,7 +21,13 @@ class Schedule(Protocol):
 
 @dataclass(frozen=True)
 class Cosine(Settings):
-    """Half a cosine from 1 down to 0, after `warmup` epochs in which the factor rises in a straight line."""
+    """Half a cosine from 1 down to 0.
+
+    Parameters
+    ----------
+    warmup : float
+        Epochs at the start in which the factor rises in a straight line.
+    """
 
     warmup: float = 0.0
 
@@ -27,6 +35,7 @@ class Cosine(Settings):
         require(self.warmup >= 0, f"warmup is a number of epochs, not {self.warmup}.")
 
     def multiplier(self, epoch: float, epochs: int) -> float:
+        """Of the learning rate at a time."""
         if epoch < self.warmup:
             return epoch / self.warmup
         return 0.5 * (1 + math.cos(math.pi * (epoch - self.warmup) / (epochs - self.warmup)))
@@ -34,7 +43,14 @@ class Cosine(Settings):
 
 @dataclass(frozen=True)
 class Milestones(Settings):
-    """Times `factor` after each of the epochs in `at`."""
+    """Times a factor after each of some epochs.
+
+    Parameters
+    ----------
+    at : tuple of int
+        The epochs.
+    factor : float
+    """
 
     at: tuple[int, ...] = (100, 150)
     factor: float = 0.1
@@ -47,6 +63,7 @@ class Milestones(Settings):
         require(self.factor > 0, f"factor must be positive, got {self.factor}.")
 
     def multiplier(self, epoch: float, epochs: int) -> float:
+        """Of the learning rate at a time."""
         return self.factor ** sum(epoch >= milestone for milestone in self.at)
 
 
@@ -54,32 +71,57 @@ class Milestones(Settings):
 class Training(Settings):
     """Settings of the training of a network.
 
-    epochs : all of them.
-    cross_entropy_epochs : those that come first and minimise `objective`; the others train network and head jointly.
-        As many as `epochs` trains no head: the softmax classifier that a GP-Tree is compared with.
-    objective : what the first epochs minimise, `CrossEntropy(...)` or `CosineMargin(...)`.
-    objective_weight : of the objective's loss in joint training, on rows as they are, beside the head's; 0 leaves the
-        network to the head, as the paper does.
-    head_weight : of the head's loss in what the network learns beside the objective; what the head learns itself, its
-        inducing points, posteriors and kernel, does not depend on it. Where the head is left alone its weight is 1.
-    batch_size : rows a step, of all processes together. An epoch has as many full batches as its rows make; the few
-        rows left over, other ones in every epoch, are left out of it.
-    learning_rate, momentum, nesterov : of stochastic gradient descent.
-    weight_decay : of weight matrices and convolutions; biases, the parameters of normalisations, inducing points and
-        kernels have none.
-    schedule : `Cosine(...)` or `Milestones(...)`.
-    head_learning_rate : times the learning rate, for inducing points and kernel.
-    validation : rows kept out of training and measured after every epoch: a share of every class (of one row at least),
-        or a number of rows of every class; None for no validation.
-    validate_every : epochs; the last one is always measured.
-    best : the state that is kept in the end: the "last" one, or the one of best "accuracy" or "nll" on the validation
-        rows, among the epochs of joint training (among all, if no head is trained), as the head has it alone.
-    calibrate : in the end, choose on these rows, set aside or given, how sure predictions are, and how much the
-        objective's layer has to say in them where it was trained beside the head (see `WeightedEnsemble`). Otherwise
-        the head predicts alone.
-    mixed_precision : "no", "bf16" or "fp16", of the network; the head has a dtype of its own.
-    checkpoint_epochs : epochs between two checkpoints; after the last epoch there is always one.
-    checkpoint_steps : steps within an epoch between two checkpoints; None for none.
+    Parameters
+    ----------
+    epochs : int
+        All of them.
+    cross_entropy_epochs : int
+        Those that come first and minimise `objective`; the others train network and head jointly. As many as `epochs`
+        trains no head: the softmax classifier that a GP-Tree is compared with.
+    objective : Objective or its name
+        What the first epochs minimise: `CrossEntropy(...)`, `CosineMargin(...)`, "cross-entropy", …
+    objective_weight : float
+        Of the objective's loss in joint training, on rows as they are, beside the head's; 0 leaves the network to the
+        head, as the paper does.
+    head_weight : float
+        Of the head's loss in what the network learns beside the objective; what the head learns itself, its inducing
+        points, posteriors and kernel, does not depend on it. Where the head is left alone its weight is 1.
+    batch_size : int
+        Rows a step, of all processes together. An epoch has as many full batches as its rows make; the few rows left
+        over, other ones in every epoch, are left out of it.
+    learning_rate, momentum : float
+        Of stochastic gradient descent.
+    nesterov : bool
+    weight_decay : float
+        Of weight matrices and convolutions; biases, the parameters of normalisations, inducing points and kernels have
+        none.
+    schedule : Cosine(...) or Milestones(...)
+        Of the learning rate.
+    head_learning_rate : float
+        Times the learning rate, for inducing points and kernel.
+    validation : float, int or None
+        Rows held out of training and measured after every epoch: a share of every class (of one row at least), or a
+        number of rows of every class; None for no validation.
+    validate_every : int
+        Epochs; the last one is always measured.
+    best : "last", "accuracy" or "nll"
+        The state that is kept in the end: the last one, or the one of best accuracy or NLL on the validation rows,
+        among the epochs of joint training (among all, if no head is trained), as the head has it alone.
+    calibrate : bool
+        In the end, choose on the validation rows, set aside or given, how confident predictions are, and the weight of
+        the objective's layer where it was trained beside the head (see `WeightedEnsemble`). Otherwise the head
+        predicts alone.
+    mixed_precision : "no", "bf16" or "fp16"
+        Of the network; the head has a dtype of its own.
+    checkpoint_epochs : int
+        Epochs between two checkpoints; after the last epoch there is always one.
+    checkpoint_steps : int or None
+        Steps within an epoch between two checkpoints; None for none.
+
+    Examples
+    --------
+    >>> from gptree.deep import CosineMargin, Milestones, Training
+    >>> training = Training(epochs=60, cross_entropy_epochs=30, objective=CosineMargin(), schedule=Milestones((40, 50)))
     """
 
     epochs: int = 200
@@ -110,10 +152,7 @@ class Training(Settings):
             self.cross_entropy_epochs <= self.epochs,
             f"cross_entropy_epochs are some of the {self.epochs} epochs, got {self.cross_entropy_epochs}.",
         )
-        require(
-            isinstance(self.objective, Objective),
-            f"objective must be CrossEntropy(...) or CosineMargin(...), not {self.objective!r}.",
-        )
+        object.__setattr__(self, "objective", Objective.of(self.objective))
         require(
             callable(getattr(self.schedule, "multiplier", None)),
             f"schedule must be Cosine(...) or Milestones(...), not {self.schedule!r}.",
@@ -127,8 +166,8 @@ class Training(Settings):
         require(self.objective_weight >= 0, f"objective_weight must not be negative, got {self.objective_weight}.")
         require(0 <= self.head_weight < math.inf, f"head_weight is a finite number from 0 on, not {self.head_weight}.")
         require(self.weight_decay >= 0, f"weight_decay must not be negative, got {self.weight_decay}.")
-        for name, known in (("best", ("last", "accuracy", "nll")), ("mixed_precision", ("no", "bf16", "fp16"))):
-            require(getattr(self, name) in known, f"{name} must be one of {known}, got {getattr(self, name)!r}.")
+        for name, choices in (("best", ("last", "accuracy", "nll")), ("mixed_precision", ("no", "bf16", "fp16"))):
+            require(getattr(self, name) in choices, f"{name} must be one of {choices}, got {getattr(self, name)!r}.")
         if isinstance(self.validation, Integral):
             require(self.validation >= 1, f"validation needs at least one row a class, got {self.validation}.")
         elif self.validation is not None:
@@ -136,13 +175,14 @@ class Training(Settings):
 
     @property
     def trains_head(self) -> bool:
+        """Whether a head is trained, after the first epochs."""
         return self.cross_entropy_epochs < self.epochs
 
     @property
     def weight_of_head(self) -> float:
-        """In what the network learns."""
+        """The weight of the head's loss in what the network learns."""
         return self.head_weight if self.objective_weight else 1.0
 
     def rate(self, epoch: float) -> float:
-        """The learning rate at a time: nothing else is remembered of the schedule."""
+        """The learning rate at a time, in epochs; it depends on nothing else."""
         return self.learning_rate * self.schedule.multiplier(epoch, self.epochs)

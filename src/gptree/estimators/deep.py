@@ -32,8 +32,7 @@ from gptree.deep import (
     resnet18,
     train,
 )
-from gptree.deep.loop.rows import split_rows
-from gptree.deep.loop.task import Rows
+from gptree.deep.loop.task import Rows, split_rows
 from gptree.estimators.deep_inputs import Inputs, as_source, class_numbers, dtype_of, labels_of
 from gptree.estimators.deep_state import DeepState
 from gptree.estimators.deep_storage import load_deep, save_deep

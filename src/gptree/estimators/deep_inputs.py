@@ -13,7 +13,8 @@ from torch import Tensor, nn
 from torch.utils.data import Dataset
 
 from gptree.deep import Arrays, Augmentation, FromDataset, Source, require_shape
-from gptree.deep.data.inputs import as_inputs, as_tensor
+from gptree.deep.data.arrays import as_inputs
+from gptree.deep.data.base import as_tensor
 from gptree.deep.loop.evaluation import precision_of
 from gptree.estimators.validation import check_targets, to_numpy
 from gptree.settings import require

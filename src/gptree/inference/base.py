@@ -78,8 +78,8 @@ class Inference(NamedSettings, ABC):
     Examples
     --------
     >>> from gptree.inference import Inference
-    >>> Inference.names()
-    ['coordinate-ascent', 'gibbs', 'sparse-variational']
+    >>> Inference.of("gibbs")
+    Gibbs(chains=10, steps=1, keep=1)
     """
 
     family: ClassVar[str] = "inference"

@@ -6,7 +6,6 @@ fitted once: `node_of[t][v]` is the number, among all fitted nodes, of node v of
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -25,6 +24,7 @@ from gptree.inference import (
     fit_nodes,
     select,
 )
+from gptree.maths.quadrature import log_mean_exp
 from gptree.model.node_data import TrainingData, node_problems
 from gptree.model.prior_means import node_log_odds
 from gptree.tree import ClassTree, class_log_probabilities
@@ -63,7 +63,7 @@ class ForestModel:
                 class_log_probabilities(tree, left[nodes], right[nodes])
                 for tree, nodes in zip(self.trees, self.node_of, strict=True)
             ]
-            mean = by_tree[0] if len(by_tree) == 1 else torch.stack(by_tree).logsumexp(0) - math.log(len(by_tree))
+            mean = log_mean_exp(torch.stack(by_tree))
             parts.append(mean)
         return torch.cat(parts) if parts else x.new_zeros(0, self.n_classes)
 

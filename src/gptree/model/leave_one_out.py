@@ -13,7 +13,6 @@ the left-out one.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TypeVar
@@ -25,7 +24,7 @@ from torch.nn.functional import logsigmoid
 
 from gptree.inference import DensePosterior, LinearPosterior, NodePosterior, PredictAt, SparsePosterior, select
 from gptree.maths.polya_gamma import pg_mean
-from gptree.maths.quadrature import log_sigmoid_expectation
+from gptree.maths.quadrature import log_mean_exp, log_sigmoid_expectation
 from gptree.model.forest import ForestModel
 from gptree.tree import class_log_probabilities
 
@@ -279,12 +278,12 @@ def _log_probabilities(
             both = logsigmoid(mean), logsigmoid(-mean)
         else:
             both = log_sigmoid_expectation(mean, part.variance[:, here])
-        left[at], right[at] = (side.logsumexp(0) - math.log(len(side)) for side in both)
+        left[at], right[at] = map(log_mean_exp, both)
     by_tree = [
         class_log_probabilities(tree, left[nodes], right[nodes])
         for tree, nodes in zip(model.trees, model.node_of, strict=True)
     ]
-    return torch.stack(by_tree).logsumexp(0) - math.log(len(by_tree))
+    return log_mean_exp(torch.stack(by_tree))
 
 
 def _familiarity(model: ForestModel, winners: Tensor, cavities: list[_Cavities]) -> Tensor:

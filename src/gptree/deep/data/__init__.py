@@ -1,0 +1,1 @@
+"""Inputs of a network: sources, and augmentation of pictures."""

@@ -1,0 +1,1 @@
+"""Heads on a network: their interface, and the variational GP-Tree."""

@@ -1,14 +1,18 @@
-"""Nodes in batches of similar size, and what belongs to them in matrices over all inducing points."""
+"""Nodes in batches of similar size, and their blocks of the kernel matrices over all inducing points."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
+from gpytorch.kernels import Kernel
 from torch import Tensor
 
 from gptree.inference import class_quota
+from gptree.maths.kernels import gram, gram_diagonal, kernel_at
 from gptree.tree import ClassTree
 
 #: Nodes are batched with those that have at least this share of their points, and padded; smaller nodes with a smaller
@@ -64,6 +68,98 @@ class Bucket:
 
     def masked(self, K: Tensor) -> Tensor:
         return K if self.padding is None else K.masked_fill(self.padding.unsqueeze(-1), 0.0)
+
+
+@dataclass(frozen=True)
+class Block:
+    """Kernel matrices of the V nodes of a bucket: (V, M, M), (V, M, N), (V, N)."""
+
+    K_mm: Tensor
+    K_mn: Tensor
+    k_nn: Tensor
+
+
+class Buckets(Sequence[Bucket]):
+    """All buckets of a tree. Values over all nodes stand in the order in which the buckets hold the nodes.
+
+    Parameters
+    ----------
+    buckets : sequence of Bucket
+        The largest first.
+    per_node : bool
+        Whether every node has a kernel of its own. Then kernel matrices are made bucket by bucket; otherwise once, for
+        all points, and cut.
+    """
+
+    def __init__(self, buckets: Sequence[Bucket], per_node: bool) -> None:
+        self._buckets, self.per_node = list(buckets), per_node
+
+    def __len__(self) -> int:
+        return len(self._buckets)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._buckets[index]
+
+    def to(self, device: torch.device) -> Buckets:
+        return Buckets([bucket.to(device) for bucket in self], self.per_node)
+
+    @property
+    def nodes(self) -> Tensor:
+        """The nodes of all buckets, (C − 1,)."""
+        return torch.cat([bucket.nodes for bucket in self])
+
+    @property
+    def tree_order(self) -> Tensor:
+        """Where each node of the tree stands in the order of the buckets."""
+        return self.nodes.argsort()
+
+    def cut(self, values: Tensor) -> tuple[Tensor, ...]:
+        """The part of each bucket, of values over all nodes."""
+        return values.split([len(bucket.nodes) for bucket in self])
+
+    @property
+    def within(self) -> list[int | None]:
+        """Of each bucket, an earlier one whose K_mm begins with its own: a large node's does with its left child's."""
+        first: dict[int, int] = {}  # by the place where the points of a large node begin; larger nodes come first
+        earlier: list[int | None] = []
+        for i, bucket in enumerate(self):
+            place = first.setdefault(bucket.span.start, i) if bucket.span is not None and not self.per_node else i
+            earlier.append(place if place < i else None)
+        return earlier
+
+    def kernel_matrices(self, kernel: Kernel, z: Tensor, x: Tensor, with_points: bool) -> list[Tensor]:
+        """K_mm (nothing without `with_points`), K_mn and k_nn of points z (P, d) and rows x (N, d).
+
+        Three matrices for all points, or three for every bucket.
+        """
+        if not self.per_node:
+            return [gram(kernel, z) if with_points else z.new_zeros(0), gram(kernel, z, x), gram_diagonal(kernel, x)]
+        parts = []
+        for bucket in self:
+            nodes_kernel, points = kernel_at(kernel, bucket.nodes), z[bucket.points]
+            rows = x.expand(len(points), *x.shape)
+            parts += [gram(nodes_kernel, points) if with_points else z.new_zeros(0)]
+            parts += [gram(nodes_kernel, points, rows), gram_diagonal(nodes_kernel, rows)]
+        return parts
+
+    def blocks(self, parts: Sequence[Tensor]) -> list[Block]:
+        """The kernel matrices of each bucket; padding is independent of everything, with variance 1."""
+        if not self.per_node:
+            K_mm, K_mn, k_nn = parts
+            return [Block(b.square(K_mm), b.rows(K_mn), k_nn.expand(len(b.nodes), -1)) for b in self]
+        triples = zip(self, parts[::3], parts[1::3], parts[2::3], strict=True)
+        return [Block(b.isolated(K_mm), b.masked(K_mn), k_nn) for b, K_mm, K_mn, k_nn in triples]
+
+    def to_parts(self, gradients: Sequence[tuple[Tensor, Tensor, Tensor]], parts: Sequence[Tensor]) -> list[Tensor]:
+        """The transpose of `blocks`: gradients of the buckets' matrices to gradients of the parts."""
+        if self.per_node:
+            return [part for triple in gradients for part in triple]
+        to_K_mm, to_K_mn, to_k_nn = (torch.zeros_like(part) for part in parts)
+        for bucket, (square, rows, diagonal) in zip(self, gradients, strict=True):
+            bucket.add_square(to_K_mm, square)
+            bucket.add_rows(to_K_mn, rows)
+            to_k_nn += diagonal.sum(0)
+        return [to_K_mm, to_K_mn, to_k_nn]
 
 
 def make_buckets(tree: ClassTree, counts: np.ndarray, cap: int | None) -> list[Bucket]:

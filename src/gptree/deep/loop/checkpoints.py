@@ -18,9 +18,8 @@ import torch
 from gpytorch.kernels import Kernel
 from torch import Tensor, nn
 
-from gptree.deep.data.sources import Batch, spread
-from gptree.deep.loop.curves import CURVES, plot_curves
-from gptree.deep.loop.log import write_log
+from gptree.deep.data.base import Batch, spread
+from gptree.deep.loop.log import CURVES, plot_curves, write_log
 from gptree.deep.loop.processes import Processes
 from gptree.deep.loop.state import Best, State
 from gptree.deep.loop.task import Rows, Task

@@ -1,4 +1,4 @@
-"""What a training is about: data and settings. Nothing here changes while it runs."""
+"""`Task`: data and settings of a training, checked. Nothing here changes while it runs."""
 
 from __future__ import annotations
 
@@ -12,9 +12,8 @@ import torch
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
-from gptree.deep.data.sources import Batch, Source, require_shape
+from gptree.deep.data.base import SPLIT, Batch, Source, require_shape
 from gptree.deep.heads.base import DeepHead, HeadSettings, Problem
-from gptree.deep.loop.rows import split_rows
 from gptree.deep.settings import Training
 from gptree.settings import require
 
@@ -31,9 +30,17 @@ class Rows:
 
 @dataclass(frozen=True, eq=False)
 class Task:
+    """Data and settings of a training.
+
+    Attributes
+    ----------
+    learned : Rows
+    held_out : Rows or None
+        Not trained on, of the source or given beside it: measured as training goes on, and to calibrate in the end.
+    """
+
     learned: Rows
     held_out: Rows | None
-    """Not trained on, of the source or given beside it: measured as training goes on, and to calibrate in the end."""
     labels: list[Any]
     training: Training
     head: HeadSettings[DeepHead]
@@ -119,6 +126,42 @@ class Task:
     def new_head(self, embeddings: Tensor) -> DeepHead:
         """The head that training starts with, from the embeddings of all rows that are learned."""
         return self.head.new_head(embeddings, self.problem)
+
+
+def split_rows(
+    y: np.ndarray, labels: Sequence[Any], validation: float | int | None, seed: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Rows for training and rows for validation, both in ascending order.
+
+    Parameters
+    ----------
+    y : int array (n,)
+        Class numbers.
+    labels : sequence of C labels
+    validation : float, int or None
+        A share of every class, rounded and at least one row; a number of rows of every class; or none.
+    seed : int
+    """
+    counts = np.bincount(y, minlength=len(labels))
+    if validation is None:
+        wanted = np.zeros_like(counts)
+    elif isinstance(validation, float):
+        wanted = np.maximum(1, np.rint(validation * counts).astype(np.int64))
+    else:
+        wanted = np.full_like(counts, validation)
+    short = np.flatnonzero(counts <= wanted)
+    if len(short):
+        names = ", ".join(f"{labels[c]!r} ({counts[c]} rows)" for c in short[:5]) + (", …" if len(short) > 5 else "")
+        asked = "" if validation is None else f" beside those for validation={validation}"
+        raise ValueError(
+            f"{len(short)} classes have no row to train on{asked}: {names}. Give more rows, fewer of them to "
+            "validation, or leave the classes out of the labels."
+        )
+    order = np.random.default_rng([seed, SPLIT]).permutation(len(y))
+    order = order[np.argsort(y[order], kind="stable")]  # class after class, random within
+    place = np.arange(len(y)) - np.repeat(np.cumsum(counts) - counts, counts)
+    held_out = place < np.repeat(wanted, counts)
+    return np.sort(order[~held_out]), np.sort(order[held_out])
 
 
 def _class_numbers(source: Source, y: np.ndarray, labels: Sequence[Any]) -> np.ndarray:

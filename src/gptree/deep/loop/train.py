@@ -27,15 +27,15 @@ from gpytorch.kernels import Kernel
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
-from gptree.deep.data.sources import Source
+from gptree.deep.data.base import FIRST_LAYER, Source, epoch_plan, key
 from gptree.deep.ensemble import WeightedEnsemble
 from gptree.deep.heads.base import DeepHead, H_co, HeadSettings
-from gptree.deep.heads.gp_tree import LARGEST_JITTER, VariationalTree
+from gptree.deep.heads.gp_tree import LARGEST_JITTER
+from gptree.deep.heads.variational_tree import VariationalTree
 from gptree.deep.loop.checkpoints import Checkpoints
 from gptree.deep.loop.evaluation import embed, measure
 from gptree.deep.loop.log import Progress, progress_bar
 from gptree.deep.loop.processes import Processes, processes, tuned
-from gptree.deep.loop.rows import FIRST_LAYER, epoch_plan, key
 from gptree.deep.loop.state import Best, State
 from gptree.deep.loop.task import Rows, Task
 from gptree.deep.objectives import ObjectiveLayer

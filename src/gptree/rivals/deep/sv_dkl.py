@@ -18,8 +18,8 @@ from gpytorch.kernels import Kernel
 from torch import Tensor, nn
 from torch.nn.functional import linear, normalize
 
+from gptree.deep.data.base import key
 from gptree.deep.heads.base import Problem
-from gptree.deep.loop.rows import key
 from gptree.maths.kernels import as_kernel, node_kernels
 from gptree.rivals.deep.base import VariationalHead, WhitenedPosterior, gram_root
 from gptree.settings import Settings, require

@@ -26,8 +26,8 @@ class TreeBuilder(NamedSettings, ABC):
     Examples
     --------
     >>> from gptree.tree import TreeBuilder
-    >>> TreeBuilder.names()
-    ['balanced', 'chain', 'random', 'two-means', 'ward']
+    >>> "two-means" in TreeBuilder.names()
+    True
     """
 
     family: ClassVar[str] = "tree builder"

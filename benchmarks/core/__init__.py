@@ -1,0 +1,1 @@
+"""The benchmark framework: trials and their rows, the runner, experiments, tables and result pages."""

@@ -1,0 +1,1 @@
+"""Deep kernels: an experiment a module, and the tables of the larger one."""

@@ -1,0 +1,1 @@
+"""Classifiers on frozen features: methods in common, and an experiment a module."""

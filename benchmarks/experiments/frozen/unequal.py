@@ -1,0 +1,69 @@
+"""Classes of very unequal size.
+
+When does the empirical class prior help?
+
+Hardly ever: on test data as unequal as the training data it changes accuracy by {level skewed | gptree forest,
+empirical class prior | gptree forest | data=banking77} points on Banking77, and where all classes count alike it costs
+({behind accuracy | gptree forest, empirical class prior | gptree forest | data=banking77} points).
+
+Set-up
+------
+2 to 40 training examples a class. `class_prior="empirical"` is for test data that are as unequal as the training data;
+the default makes no assumption about frequencies. "Unequal test": test rows in the proportions of the training rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.core.tables import Column, Table, listing
+from benchmarks.core.trials import Row, Trial
+from benchmarks.data import Dataset, load
+from benchmarks.experiments.frozen.methods import ACCURACY, FOREST, MEAN, NLL, scored
+from gptree.metrics import accuracy, nll
+
+GROUP, SEEDS = "Frozen features", 5
+
+COLUMNS = {
+    "accuracy": ACCURACY,
+    "NLL": NLL,
+    "skewed": Column("accuracy %, unequal test", "metrics.skewed_accuracy", scale=100, digits=1),
+    "skewed NLL": Column("NLL, unequal test", "metrics.skewed_nll", better=min),
+}
+
+
+def trials(seeds: int) -> list[Trial]:
+    return [
+        Trial("frozen-unequal", method, data, seed, {"classes": None, "shots": None})
+        for seed in range(seeds)
+        for data in ("clinc150", "banking77")
+        for method in (FOREST, "gptree forest, empirical class prior", MEAN)
+    ]
+
+
+def run(trial: Trial, folder: Path) -> Mapping[str, Any]:
+    task, skewed = unequal(load(trial.data, folder), trial.seed)
+    scores, p, y = scored(trial, task)
+    return {**scores, "skewed_accuracy": accuracy(p[skewed], y[skewed]), "skewed_nll": nll(p[skewed], y[skewed])}
+
+
+def unequal(dataset: Dataset, seed: int) -> tuple[Dataset, np.ndarray]:
+    """2 to 40 training rows a class, and the test rows that are as unequal as they are."""
+    rng = np.random.default_rng(seed)
+    counts = np.exp(rng.uniform(np.log(2), np.log(40), len(dataset.names))).round().astype(int)
+    train, test = (
+        np.concatenate(
+            [rng.permutation(np.flatnonzero(y == c))[: max(1, int(share * n))] for c, n in enumerate(counts)]
+        )
+        for y, share in ((dataset.train_y, 1.0), (dataset.test_y, 0.7))
+    )
+    return replace(dataset, train_x=dataset.train_x[train], train_y=dataset.train_y[train]), test
+
+
+def tables(rows: list[Row]) -> list[Table]:
+    return [listing("2 to 40 examples a class", rows, ["data", "method"], COLUMNS.values())]

