@@ -96,12 +96,14 @@ def draw_curves(ax: Axes, curves: Mapping[int, Curve], factor: float = 1.0) -> N
 
     Each is moved a little aside, so that the bars of several methods can be told apart.
     """
+    from matplotlib.ticker import MaxNLocator
+
     for place, (number, curve) in enumerate(curves.items()):
         aside = 0.3 * ((place + 0.5) / len(curves) - 0.5)
         points = [(x + aside, factor * y.mean, factor * (y.error or 0.0)) for x, y in sorted(curve.items())]
         x, mean, error = np.array(points).reshape(-1, 3).T
         ax.errorbar(x, mean, yerr=error, elinewidth=0.9, capsize=2, **method_style(number))
-    ax.xaxis.get_major_locator().set_params(integer=True)
+    ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     _plain(ax)
 
 

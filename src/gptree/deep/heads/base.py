@@ -66,7 +66,7 @@ class HeadSettings(Protocol[H_co]):
         """Of the head: "float64" or "float32"."""
         ...
 
-    def get_params(self) -> dict[str, Any]:
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
         """By name, with values whose `repr` tells them apart."""
         ...
 
