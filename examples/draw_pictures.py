@@ -3,7 +3,7 @@
     python examples/draw_pictures.py --data DIR [--out docs/pictures]
 
 DIR holds clinc150_minilm.npz: sentence embeddings of CLINC150, 150 intents of a voice assistant (Larson et al. 2019,
-CC BY 3.0), as described in docs/benchmarks.md. The tree sees the embeddings and the labels, never the names.
+CC BY 3.0), as described in docs/results/index.md. The tree sees the embeddings and the labels, never the names.
 """
 
 from __future__ import annotations

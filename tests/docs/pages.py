@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -57,6 +58,7 @@ def find_file(name: str) -> Path | None:
     return next((path for path in (ROOT / name, ROOT / "src" / "gptree" / name) if path.is_file()), None)
 
 
+@cache
 def definitions(text: str) -> dict[str, tuple[int, int]]:
     """First and last line of every function and class of a module, by qualified name."""
     lines: dict[str, tuple[int, int]] = {}

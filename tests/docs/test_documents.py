@@ -91,6 +91,22 @@ def test_tables_stand_between_markers(page: Path) -> None:
     assert len(set(opening)) == len(opening)
 
 
+def test_numbers_of_when_not_to_use_it_are_measured() -> None:
+    """Every number of a section is on a page of results that it links to, unless the paragraph says there is none."""
+    page = ROOT / "docs" / "when-not-to-use.md"
+    prose = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    for section in prose.split("\n## ")[1:]:
+        results = [page.parent / path for path in re.findall(r"\]\((results/[\w-]+\.md)", section)]
+        measured = {number for path in results for number in re.findall(r"\d+\.\d+", path.read_text(encoding="utf-8"))}
+        quoted = {
+            number
+            for paragraph in section.split("\n\n")
+            if "no table" not in paragraph
+            for number in re.findall(r"\d+\.\d+", paragraph)
+        }
+        assert quoted <= measured, f"{section.splitlines()[0]}: {sorted(quoted - measured)}"
+
+
 @pytest.mark.parametrize("script", EXAMPLES, ids=name_of)
 def test_examples_run(script: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = []
