@@ -176,6 +176,7 @@ class DeepGPTreeClassifier(SettingsParameters, ClassifierMixin, BaseEstimator):
         names = get_args(Experiment)
         require(experiment in names, f"experiment must be one of {names}, got {experiment!r}.")
         network, settings = _paper(experiment)
+        # paper section C.2
         return cls(resnet18(**network) if backbone is None else backbone, **{**settings, **changes})
 
     # ------------------------------------------------------------------------------------------------ fitting

@@ -281,6 +281,7 @@ class GPTreeClassifier(_TreeClassifier):
             "feature_map": "unit",
             "node_limit": None,
         }
+        # paper section C.1
         return cls(**{**settings, **parameters})
 
 

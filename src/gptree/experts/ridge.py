@@ -317,6 +317,7 @@ class _KernelScorer(_Scorer):
     def _solve(self, penalty: float) -> _Solution:
         K = self.K.clone()
         K.diagonal().add_(penalty)
+        # paper (1)
         P = torch.cholesky_inverse(torch.linalg.cholesky(K))
         root = self.targets.root[:, None]
         PY = self.examples.class_sums(P * root, self.inside).T  # P is symmetric: (YᵀP)ᵀ

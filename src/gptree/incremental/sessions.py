@@ -34,6 +34,7 @@ def grow(
         return replace(previous, registry=registry)
     memory = _Memory.of(base, registry)
     touched = [c.number for c in registry.base if len(c.extra)]
+    # paper section 3.4
     frozen = _pruned(base, registry)
     if touched:
         frozen = _refitted(base, registry, config, memory, frozen, touched)

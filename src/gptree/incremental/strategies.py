@@ -72,6 +72,7 @@ class SharedRoot(Strategy):
 
     def place(self, base: ClassTree, sessions: list[np.ndarray], build: Build, similar: np.ndarray) -> Placement:
         novel = np.concatenate(sessions)
+        # paper section 3.4
         return _joined(base, np.arange(base.n_nodes), build(novel))
 
 
@@ -85,6 +86,7 @@ class SessionTree(Strategy):
     layered: ClassVar[bool] = True
 
     def place(self, base: ClassTree, sessions: list[np.ndarray], build: Build, similar: np.ndarray) -> Placement:
+        # paper section D.2
         return _joined(base, np.arange(base.n_nodes), build(sessions[-1]))
 
 
@@ -98,6 +100,7 @@ class RebuildTree(Strategy):
     rebuilds: ClassVar[bool] = True
 
     def place(self, base: ClassTree, sessions: list[np.ndarray], build: Build, similar: np.ndarray) -> Placement:
+        # paper section D.2
         tree = build(np.arange(base.n_classes + sum(map(len, sessions))))
         return Placement(tree, np.full(tree.n_nodes, -1))
 

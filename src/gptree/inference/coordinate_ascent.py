@@ -66,6 +66,7 @@ class CoordinateAscent(Inference):
             moving = change > self.tolerance  # a node that has settled stays: its result must not depend on others
             if not bool(moving.any()):
                 break
+            # paper section 3.2
             new_c, new_mean = sweep(space, batch, pg_mean(c, batch.b))
             change = torch.where(moving, ((new_mean - mean).abs() * real).amax((0, -1)), change)
             c = torch.where(moving.unsqueeze(-1), new_c, c)

@@ -56,6 +56,7 @@ class Gibbs(Inference):
         omega = _sample_omega(batch, batch.mu + start, random)
         kept_f, kept_omega = [], []
         for step in range(self.steps):
+            # paper section 3.2
             f = self._sample_f(batch, space, omega, random, work)
             omega = _sample_omega(batch, f, random)
             if step >= self.steps - self.keep:
@@ -96,6 +97,7 @@ def _sample_omega(batch: NodeBatch, f: Tensor, random: list[torch.Generator]) ->
     """ω ~ PG(b, f), zero on padding."""
     omega = torch.zeros_like(f)
     for v, (n, generator) in enumerate(zip(batch.sizes, random, strict=True)):
+        # paper (4)
         omega[:, v, :n] = sample_pg(f[:, v, :n].contiguous(), batch.b[v, :n], generator=generator)
     return omega
 

@@ -97,6 +97,7 @@ def learn_kernel(problems: Sequence[NodeProblem], kernel: Kernel, X: Tensor, lea
             bounds = log_augmented_marginal(space, omega, batch.kappa, batch.b, batch.mu)
             # a row of weight b counts as b rows: those of a mini-batch then stand for all rows of their node
             sizes = batch.b.sum(-1) if learn.node_weights == "size" else 1.0
+            # paper (15)
             (bounds / sizes).sum().backward(retain_graph=grams.features is not None)
         optimiser.step()
     return kernel.eval()

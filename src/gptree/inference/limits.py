@@ -138,6 +138,7 @@ def class_inducing(features: np.ndarray, y: np.ndarray, count: int, hashes: np.n
     rows = []
     for c, members in enumerate(np.split(order, np.cumsum(np.bincount(y, minlength=len(hashes)))[:-1])):
         random = node_generator(seed, node_key(hashes[c : c + 1]))
+        # paper section 3.3
         for place, row in enumerate(members[kmeans_plus_plus_order(features[members], random, count)[:count]]):
             key = (features[row] + 0.0).tobytes()  # −0 is 0
             if place == 0 or key not in taken:

@@ -17,4 +17,5 @@ def sweep(space: Space, batch: NodeBatch, omega: Tensor) -> tuple[Tensor, Tensor
     """One sweep from E[ω]: the best q(f), then c_i = √E[f_i²]; returns c and E[f], (1, V, N) each."""
     L = space.factor(omega)
     mean = batch.mu + space.mean(space.weights(L, omega, batch.kappa - omega * batch.mu))
+    # paper (16)
     return (space.variance(L, omega) + mean.square()).sqrt(), mean

@@ -90,6 +90,7 @@ class NodeBatch:
             n = len(p.rows)
             rows[v, :n] = p.rows
             b[v, :n] = 1.0 if p.weight is None else p.weight.to(dtype)
+            # paper (3)
             kappa[v, :n] = b[v, :n] * (p.left.to(dtype) - 0.5)
             if p.mean is not None:
                 mu[v, :n] = p.mean.to(dtype)

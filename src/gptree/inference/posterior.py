@@ -76,6 +76,7 @@ class DensePosterior:
             rows = cross.mT.contiguous()
             omega = self.omega[draws].sqrt().unsqueeze(-2)
             explained = torch.stack([_row_norms(L, o * rows) for L, o in zip(factors, omega, strict=True)])
+        # paper (12)
         return prior - explained
 
     @property
@@ -110,6 +111,7 @@ class LinearPosterior:
     def variance(self, factors: Tensor, cross: Tensor, prior: Tensor, draws: slice = slice(None)) -> Tensor:
         """(S, V, T) from φ(x⋆)ᵀ (1, d, T)."""
         rows = cross.mT.contiguous().expand(len(self.nodes), -1, -1)
+        # paper (12)
         return torch.stack([_row_norms(L, rows) for L in factors])
 
     @property
@@ -147,6 +149,7 @@ class SparsePosterior:
     def variance(self, factors: Tensor, cross: Tensor, prior: Tensor, draws: slice = slice(None)) -> Tensor:
         root, factor = factors
         a = torch.linalg.solve_triangular(root.mT, cross.mT.contiguous(), upper=True, left=False)
+        # paper (14)
         explained = a.square().sum(-1) - _row_norms(factor, a)
         return (prior - explained).unsqueeze(0)
 
@@ -243,5 +246,6 @@ def make_posterior(
         return family(batch.nodes, batch.rows, omega, weights)
     assert batch.inducing is not None
     assert isinstance(space, WeightSpace)
+    # paper (14)
     weights = torch.linalg.solve_triangular(root.mT, weights[0].unsqueeze(-1), upper=True).squeeze(-1).unsqueeze(0)
     return SparsePosterior(batch.nodes, batch.inducing, space.precision(omega)[0], weights)

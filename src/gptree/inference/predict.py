@@ -175,6 +175,7 @@ class NodePredictor:
             if predict_at == "mean":
                 left, right = logsigmoid(f), logsigmoid(-f)
             else:
+                # paper (11)
                 left, right = log_sigmoid_expectation(f, self._variance(i, x, cross))
             out[0, p.nodes], out[1, p.nodes] = log_mean_exp(left), log_mean_exp(right)
         return out[0], out[1]

@@ -142,7 +142,7 @@ class SparseVariational(CoordinateAscent):
     ) -> tuple[SparsePosterior, Diagnostics]:
         assert batch.inducing is not None
         q = sums.best(1.0)
-        # mean⋆ = k⋆ᵀ L⁻ᵀ t, t = E[w]
+        # paper (14): mean⋆ = k⋆ᵀ L⁻ᵀ t, t = E[w]
         weights = torch.linalg.solve_triangular(rows.root.mT, q.mean.unsqueeze(-1), upper=True).squeeze(-1)
         posterior = SparsePosterior(batch.nodes, batch.inducing, q.precision, weights.unsqueeze(0))
         diagnostics = Diagnostics(
@@ -187,6 +187,7 @@ class Natural:
 
     def step(self, best: Natural, rate: Tensor) -> Natural:
         """A natural-gradient step of size `rate` (V,) towards the best q."""
+        # paper (17)
         eta = self.eta.lerp(best.eta, rate[:, None])
         return Natural(eta, self.precision.lerp(best.precision, rate[:, None, None]))
 
@@ -208,6 +209,7 @@ class Sums:
 
     def best(self, scale: float) -> Natural:
         """The q that is best for these rows, each counted `scale` times."""
+        # paper (17)
         precision = scale * self.precision
         precision.diagonal(dim1=-2, dim2=-1).add_(1.0)
         return Natural(scale * self.eta, precision)
@@ -216,6 +218,7 @@ class Sums:
         """The variational bound at the best q, (V,): constant + ½ ηᵀ P⁻¹ η − ½ log |P|."""
         q = self.best(1.0)
         log_root = cholesky(q.precision).diagonal(dim1=-2, dim2=-1).log().sum(-1)
+        # paper (13)
         return self.constant + 0.5 * (q.eta * q.mean).sum(-1) - log_root
 
 
@@ -225,6 +228,7 @@ class WhitenedBatch:
     def __init__(self, batch: NodeBatch, grams: Grams, work: int) -> None:
         assert batch.inducing is not None
         self.batch, self.grams, self.inducing = batch, grams, batch.inducing
+        # paper (5)
         self.root, self.jitter = covariance_root(grams.block(batch.nodes, batch.inducing, batch.inducing))
         nodes, points = batch.inducing.shape
         # at work: gathered features, kernel values, a, λ a, L⁻¹ a
@@ -264,6 +268,7 @@ class WhitenedBatch:
         else:  # c² = E[f²] = Q + ‖L⁻¹ a‖² + (μ + aᵀ E[w])², L Lᵀ = P; solved from the right there are no copies
             mean = batch.mu + space.mean(given[1])
             spread = torch.linalg.solve_triangular(given[0].mT, A, upper=True, left=False).square_().sum(-1)
+            # paper (16)
             c = (residual + spread + mean.square()).sqrt()
         lam = pg_mean(c, batch.b)
         shifted = (batch.kappa - lam * batch.mu)[0]
@@ -281,6 +286,7 @@ class WhitenedBatch:
         """A and the residual Q of some columns, (V, columns, M) and (V, columns)."""
         nodes, rows = self.batch.nodes, self.batch.rows[:, columns]
         K_nm = self.grams.block(nodes, rows, self.inducing)
+        # paper (6)
         A = torch.linalg.solve_triangular(self.root.mT, K_nm, upper=True, left=False)
         return A, (self.grams.diagonal(nodes, rows) - A.square().sum(-1)).clamp_min(0.0)
 

@@ -102,7 +102,7 @@ class FunctionSpace:
         return vectors + s * _times(self.K, s * vectors)
 
     def weights(self, L: Tensor | None, omega: Tensor, kappa: Tensor) -> Tensor:
-        # α = κ̃ − Ω^½ B⁻¹ Ω^½ K κ̃
+        # paper (12): α = κ̃ − Ω^½ B⁻¹ Ω^½ K κ̃
         s = omega.sqrt()
         kappa = kappa.expand(omega.shape)
         return kappa - s * _solve(self, L, omega, s * _times(self.K, kappa))
@@ -116,7 +116,7 @@ class FunctionSpace:
         return (weights * self.mean(weights)).sum(-1)
 
     def variance(self, L: Tensor, omega: Tensor) -> Tensor:
-        # diag Σ = diag K − colsum (L⁻¹ Ω^½ K)²
+        # paper (12): diag Σ = diag K − colsum (L⁻¹ Ω^½ K)²
         V = torch.linalg.solve_triangular(L, omega.sqrt().unsqueeze(-1) * self.K, upper=False)
         return (self.K.diagonal(dim1=-2, dim2=-1) - V.square_().sum(-2)).clamp_min(0.0)
 
@@ -126,7 +126,7 @@ class FunctionSpace:
 
     def draw(self, L: Tensor | None, omega: Tensor, kappa: Tensor, z: Tensor, epsilon: Tensor) -> Tensor:
         # Matheron's rule, without division:
-        # g = g₀ + K (κ̃ − Ω^½ B⁻¹ (Ω^½ (K κ̃ + g₀) + ε))
+        # paper (4): g = g₀ + K (κ̃ − Ω^½ B⁻¹ (Ω^½ (K κ̃ + g₀) + ε))
         s = omega.sqrt()
         prior = self.prior_draw(z)
         kappa = kappa.expand(omega.shape)
@@ -169,7 +169,9 @@ class WeightSpace:
         -------
         WeightSpace, and L (V, m, m) with L Lᵀ = K_mm, and the jitter (V,) that L needed.
         """
+        # paper (5)
         L, jitter = covariance_root(K_mm)
+        # paper (6)
         A = torch.linalg.solve_triangular(L, K_mn, upper=False).mT
         return cls(A, (k_nn - A.square().sum(-1)).clamp_min(0.0)), L, jitter
 
@@ -193,7 +195,7 @@ class WeightSpace:
         return vectors + _times(self.A.mT, omega * _times(self.A, vectors))
 
     def weights(self, L: Tensor | None, omega: Tensor, kappa: Tensor) -> Tensor:
-        # t = B⁻¹ Aᵀ κ̃
+        # paper (12): t = B⁻¹ Aᵀ κ̃
         return _solve(self, L, omega, _times(self.A.mT, kappa.expand(omega.shape)))
 
     def mean(self, weights: Tensor) -> Tensor:
@@ -204,7 +206,7 @@ class WeightSpace:
         return weights.square().sum(-1)
 
     def variance(self, L: Tensor, omega: Tensor) -> Tensor:
-        # Q_ii + ‖L⁻¹ a_i‖²
+        # paper (12): Q_ii + ‖L⁻¹ a_i‖²
         V = torch.linalg.solve_triangular(L, self.A.mT.expand(L.shape[0], *self.A.mT.shape), upper=False)
         return V.square_().sum(-2) + self.residual
 
@@ -212,6 +214,7 @@ class WeightSpace:
         return _times(self.A, z)
 
     def draw(self, L: Tensor | None, omega: Tensor, kappa: Tensor, z: Tensor, epsilon: Tensor) -> Tensor:
+        # paper (4)
         # w = B⁻¹ (Aᵀ κ̃ + z + Aᵀ Ω^½ ε), g = A w: the noise on the right has covariance B, so w has B⁻¹; here Q = 0
         right = _times(self.A.mT, kappa + omega.sqrt() * epsilon) + z
         return _times(self.A, _solve(self, L, omega, right))
@@ -245,6 +248,7 @@ def log_augmented_marginal(
     shifted = kappa - omega * mu
     explained = (shifted * space.mean(space.weights(L, omega, shifted))).sum(-1)
     constant = (kappa * mu - 0.5 * omega * mu.square() - b * torch.log(torch.tensor(2.0, dtype=b.dtype))).sum(-1)
+    # paper (10)
     return constant + 0.5 * explained - 0.5 * _log_determinant(L) - 0.5 * (omega * space.residual).sum(-1)
 
 
@@ -270,6 +274,7 @@ def collapsed_bound(
     -------
     tensor (S, V)
     """
+    # paper (13), (S3)
     return log_augmented_marginal(space, omega, kappa, b, mu, L) - pg_kl(c, b).sum(-1)
 
 
@@ -294,9 +299,10 @@ def variational_bound(
     # E[f] = μ + A m,  E[f²] = Q + diag(A S Aᵀ) + E[f]²
     mean = mu + _times(space.A, m)
     second = space.residual + ((space.A @ S) * space.A).sum(-1) + mean.square()
-    # Σ κ E[f] − ½ λ (E[f²] − c²) − b log(2 cosh(c/2)),  λ = E[ω]
+    # paper (S2): Σ κ E[f] − ½ λ (E[f²] − c²) − b log(2 cosh(c/2)),  λ = E[ω]
     data = kappa * mean - 0.5 * pg_mean(c, b) * (second - c.square()) - b * (log_cosh(c / 2) + math.log(2))
-    # KL(N(m, S) ‖ N(0, I)) = ½ (tr S + ‖m‖² − r − log |S|)
+    # paper (S4): KL(N(m, S) ‖ N(0, I)) = ½ (tr S + ‖m‖² − r − log |S|)
     trace = S.diagonal(dim1=-2, dim2=-1).sum(-1)
     kl = 0.5 * (trace + m.square().sum(-1) - space.order - _log_determinant(cholesky(S)))
+    # paper (7), (13), (S1)
     return data.sum(-1) - kl

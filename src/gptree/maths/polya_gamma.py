@@ -157,6 +157,7 @@ def pg_kl(c: Tensor, b: float | Tensor = 1.0) -> Tensor:
     for coefficient in reversed(_KL_SERIES):
         series = (series + coefficient) * square
     far = torch.where(near, 1.0, z)
+    # paper (S5)
     away = log_cosh(far) - far / 2 * torch.tanh(far)
     return b * torch.where(near, series * square, away)
 
@@ -182,6 +183,7 @@ def sample_pg(c: Tensor, b: float | Tensor = 1.0, *, generator: torch.Generator)
     tensor
         Finite draws of the broadcast shape, positive where b > 0.
     """
+    # paper (2)
     b = torch.as_tensor(b, dtype=torch.float64, device=None if isinstance(b, Tensor) else c.device)
     _check(c, b, generator)
     shape = torch.broadcast_shapes(c.shape, b.shape)

@@ -75,4 +75,5 @@ def _log_lesser(distance: Tensor, deviation: Tensor, nodes: Tensor, weights: Ten
     far = -0.5 * math.log(torch.finfo(f.dtype).tiny)
     if (distance > far).any():
         return torch.logsumexp(logsigmoid(f) + weights.log()[:, None], 0)
+    # paper (11)
     return torch.log(weights @ f.sigmoid_())  # the nodes near zero keep the sum away from underflow

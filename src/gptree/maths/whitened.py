@@ -82,6 +82,7 @@ class Whitened:
         separate = [K.clone() for K, other in zip(K_mm, within, strict=True) if other is None]
         for K in separate:
             K.diagonal(dim1=-2, dim2=-1).mul_(1.0 + jitter)
+        # paper (5)
         inverses = concurrently([partial(root_inverse, matrix) for matrix in (*separate, *precision)], jitter.device)
         roots, factors = iter(inverses[: len(separate)]), inverses[len(separate) :]
         made: list[Whitened] = []
@@ -94,8 +95,10 @@ class Whitened:
 
     def rows(self, K_mn: Tensor, k_nn: Tensor) -> WhitenedRows:
         """Rows with k_mi as columns of K_mn (V, M, N) and k_ii (V, N)."""
+        # paper (6)
         A = self.X @ K_mn
         C = self.F @ A
+        # paper (14)
         variance = (k_nn - A.square().sum(-2)).clamp_min_(0.0) + C.square().sum(-2)
         return WhitenedRows(A, C, (self.mean.mT @ A).squeeze(-2), variance)
 
@@ -133,6 +136,7 @@ class WhitenedRows:
 
     def sums(self, lam: Tensor, shifted: Tensor) -> tuple[Tensor, Tensor]:
         """The natural statistics Σ κ̃ a (V, M) and Σ λ a aᵀ (V, M, M), κ̃ = κ − λ μ."""
+        # paper (17)
         return (self.A @ shifted.unsqueeze(-1)).squeeze(-1), (self.A * lam.unsqueeze(-2)) @ self.A.mT
 
     def gradients(self, q: Whitened, lam: Tensor, slope: Tensor) -> tuple[Tensor, Tensor]:
@@ -162,12 +166,15 @@ class Likelihood:
 
     @classmethod
     def of(cls, mean: Tensor, variance: Tensor, kappa: Tensor, b: Tensor) -> Likelihood:
+        # paper (16)
         c = (variance + mean.square()).sqrt()
         lam = pg_mean(c, b)
+        # paper (S2)
         return cls(mean, kappa * mean - b * log_2cosh_half(c), lam, kappa - lam * mean)
 
 
 def whitened_kl(q: Whitened) -> Tensor:
     """KL(q(w) ‖ N(0, I)) (V,): ½ (tr P⁻¹ + mᵀ m − M + log |P|)."""
     log_det = -2.0 * q.F.diagonal(dim1=-2, dim2=-1).log().sum(-1)
+    # paper (S4)
     return 0.5 * (q.F.square().sum((-2, -1)) + q.mean.square().sum((-2, -1)) - q.F.shape[-1] + log_det)

@@ -170,6 +170,7 @@ def _cavities(model: ForestModel, y: Tensor, scores: Tensor | None, weights: Ten
 def _cavity(part: _Members, mu: Tensor, b: Tensor, goes_left: Tensor) -> _Cavities:
     m, v, omega, kappa = part.mean, part.variance, part.omega, part.kappa
     if omega is None:  # E[ω] = pg_mean(c), c² = E[f²]
+        # paper (16)
         omega = pg_mean((v + part.residual + (mu + m).square()).sqrt(), b)
     if kappa is None:
         kappa = b * (goes_left.to(mu) - 0.5) - omega * mu

@@ -64,6 +64,7 @@ def average_forgetting(history: Sequence[Sequence[float]]) -> float | None:
     """
     *earlier, last = history
     best = [max(accuracies[j] for accuracies in earlier[j:]) for j in range(len(earlier))]
+    # paper section D.3
     return float(np.mean([was - now for was, now in zip(best, last, strict=False)])) if best else None
 
 

@@ -36,6 +36,7 @@ def class_log_probabilities(tree: ClassTree, log_left: torch.Tensor, log_right: 
     leaves, leaf_rows = [], []
     for level in tree.levels:
         nodes = rows(level)
+        # paper (9)
         both = torch.stack((above + log_left[nodes], above + log_right[nodes]), dim=1).flatten(0, 1)
         children = np.stack((tree.left_child[level], tree.right_child[level]), axis=1).ravel()
         is_leaf = children >= tree.n_nodes

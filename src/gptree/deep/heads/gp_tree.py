@@ -215,6 +215,7 @@ class TreeHead(DeepHead):
         pairs = concurrently(tasks, y.device)
         gradients = [(*two, -0.5 * l) for two, l in zip(pairs, self.buckets.cut(lam), strict=True)]
         batch = _LastBatch(self._sums(rows, likelihood), sound, count[:, 0] > 0)
+        # paper (15)
         return (share * likelihood.value).sum(), self.buckets.to_parts(gradients, parts), batch
 
     def _sums(self, rows: Sequence[WhitenedRows], likelihood: Likelihood) -> list[_Sums]:
@@ -227,6 +228,7 @@ class TreeHead(DeepHead):
         """η and P of every node go a share `rate` (C − 1,) of the way to Σ κ a and I + Σ λ a aᵀ."""
         for i, ((eta, precision), share) in enumerate(zip(sums, self.buckets.cut(rate), strict=True)):
             precision.diagonal(dim1=-2, dim2=-1).add_(1.0)
+            # paper (17)
             self.get_buffer(f"eta_{i}").lerp_(eta, share[:, None])
             self.get_buffer(f"precision_{i}").lerp_(precision, share[:, None, None])
 
@@ -240,6 +242,7 @@ class TreeHead(DeepHead):
         for mean, variance in self._latents(embeddings):
             at_mean = predict_at == "mean"
             sides = (logsigmoid(mean), logsigmoid(-mean)) if at_mean else log_sigmoid_expectation(mean, variance)
+            # paper section 3.3
             parts.append(class_log_probabilities(self.tree, *sides))
         return torch.cat(parts)
 
@@ -255,6 +258,7 @@ class TreeHead(DeepHead):
     def bound(self, embeddings: Tensor, y: Tensor) -> Tensor:
         """The bound of each node of the tree, (C − 1,), on all its rows, at the best c."""
         q = self._factors()
+        # paper (13)
         value = -torch.cat([whitened_kl(each) for each in q])
         for _, likelihood in self._everything(q, embeddings, y):
             value += likelihood.value.sum(-1)
@@ -293,6 +297,7 @@ class TreeHead(DeepHead):
         """κ and b (C − 1, B), nodes in the order of the buckets: ½ to the left, −½ to the right, 0 elsewhere."""
         at = self.position[y]
         inside = (at >= self.lo[:, None]) & (at < self.hi[:, None])
+        # paper (3)
         kappa = torch.where(at < self.mid[:, None], 0.5, -0.5).to(self.points.dtype)
         return kappa * inside, inside.to(self.points.dtype)
 
@@ -349,6 +354,7 @@ def _node_weights(rows: Tensor, total: float, kind: str) -> Tensor:
     """Weights of nodes with so many rows, of `total` in all."""
     if kind == "equal":
         return torch.full_like(rows, 1.0 / total)
+    # paper section C.2
     return 1.0 / rows if kind == "size" else rows.mean() / total / rows
 
 

@@ -175,6 +175,7 @@ def _train(task: Task, state: State, checkpoints: Checkpoints, group: Processes,
     """From where the state is to the end. Within an epoch nothing waits for the device."""
     training, source, rows = task.training, task.learned.source, task.learned.rows
     network = group.wrapped(state.network)
+    # paper algorithm 1
     for epoch in range(state.epoch, training.epochs):
         if epoch >= training.cross_entropy_epochs and state.head is None:
             embeddings = embed(state.network, source, rows, group.device, group)

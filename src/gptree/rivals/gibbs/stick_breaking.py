@@ -35,6 +35,7 @@ class StickBreakingGP(GibbsRival):
     def _fit(self, x: np.ndarray, y: np.ndarray) -> None:
         chain = GPTreeClassifier.paper(
             inference=self._gibbs(),
+            # paper (8)
             tree=Chain(),
             device="cpu",
             memory_budget=self.memory_budget,

@@ -27,4 +27,5 @@ class Chain(TreeBuilder):
     def build(self, prototypes: np.ndarray, labels: Sequence[Any], seed: int) -> ClassTree:
         n_classes = len(checked_prototypes(prototypes, labels)[1])
         order = np.arange(n_classes)
+        # paper (8)
         return ClassTree(order, order[:-1], order[:-1] + 1, np.full(n_classes - 1, n_classes))

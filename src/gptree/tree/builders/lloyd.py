@@ -50,6 +50,7 @@ def two_means(points: np.ndarray, restarts: int, assign: Assignment, generator: 
     n, d = points.shape
     if np.all(points == points[0]):
         return np.zeros(n, dtype=bool)
+    # paper section 3.1
     centred = points - points.mean(axis=0)
     # The Gram matrix costs n²d once, the other way 2nd·restarts a step.
     gram = centred @ centred.T if n <= min(d, 10 * restarts) else None

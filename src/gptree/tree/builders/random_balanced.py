@@ -32,4 +32,5 @@ class RandomBalanced(TreeBuilder):
             generator = node_generator(seed, node_key(hashes[members]))
             return generator.permutation(len(members)) < len(members) // 2
 
+        # paper section 5.1
         return divide(hashes, split)

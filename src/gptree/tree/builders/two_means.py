@@ -40,6 +40,7 @@ class TwoMeans(TreeBuilder):
         require_whole("restarts", self.restarts, 1)
 
     def build(self, prototypes: np.ndarray, labels: Sequence[Any], seed: int) -> ClassTree:
+        # paper section 3.1
         return _build_by_two_means(prototypes, labels, seed, self.restarts, nearest)
 
 
