@@ -15,6 +15,21 @@ import numpy as np
 from scipy.stats import rankdata
 from torch import Tensor
 
+__all__ = [
+    "BINS",
+    "LEAST_PROBABILITY",
+    "Confusion",
+    "ReliabilityCurve",
+    "accuracy",
+    "auroc",
+    "brier",
+    "columns",
+    "ece",
+    "most_confused",
+    "nll",
+    "reliability_curve",
+]
+
 Array = np.ndarray | Tensor
 Binning = Literal["equal-width", "equal-mass"]
 

@@ -10,6 +10,15 @@ from dataclasses import fields
 from numbers import Integral
 from typing import Any, ClassVar, Self
 
+__all__ = [
+    "NamedSettings",
+    "Settings",
+    "SettingsParameters",
+    "import_modules",
+    "require",
+    "require_whole",
+]
+
 
 class Settings:
     """Base of every frozen dataclass of settings: inference, tree builders, experts, growth, training.

@@ -326,7 +326,7 @@ def left_out_logs(
 
 @pytest.mark.parametrize("shots", [[3, 2, 4], [3, 1, 4], [4]], ids=["several", "one shot", "one class"])
 @pytest.mark.parametrize("d", [5, 40], ids=["d < n", "d > n"])
-def test_newcomers_follow_the_formula(d: int, shots: list[int]) -> None:
+def test_novel_classes_follow_the_formula(d: int, shots: list[int]) -> None:
     learnt, base, rows = novel_experts(d)
     later, C = later_examples(shots, d), N_BASE + len(shots)
     everyone = torch.arange(N_BASE)
@@ -358,7 +358,7 @@ def test_newcomers_follow_the_formula(d: int, shots: list[int]) -> None:
     np.testing.assert_allclose(grown.log_probabilities(new).numpy(), expected, atol=1e-9)
 
 
-def test_newcomers_never_change_what_is_said_among_base_classes() -> None:
+def test_novel_classes_never_change_what_is_said_among_base_classes() -> None:
     learnt, base, rows = novel_experts()
     expert = base_expert(base)
     later = later_examples([3, 2])
@@ -369,7 +369,7 @@ def test_newcomers_never_change_what_is_said_among_base_classes() -> None:
     torch.testing.assert_close(found.exp().sum(1), torch.ones(len(base), dtype=torch.float64), **EXACT)
 
 
-def test_newcomers_beside_some_of_the_base_classes() -> None:
+def test_novel_classes_beside_some_of_the_base_classes() -> None:
     """Removed classes are gone from all four experts, as if the base statistics had never held their means."""
     learnt, base, rows = novel_experts()
     kept = torch.tensor([0, 2, 3])
@@ -391,7 +391,7 @@ def test_newcomers_beside_some_of_the_base_classes() -> None:
 @pytest.mark.parametrize("counts", [COUNTS, [1, 1, 1, 1], [3]], ids=["several", "one shot", "one class"])
 @pytest.mark.parametrize("shots", [[1], [1, 1, 1], [2, 1], [30, 1]])
 @pytest.mark.parametrize("d", [3, 50])
-def test_hard_newcomers_stay_finite(counts: list[int], shots: list[int], d: int) -> None:
+def test_hard_novel_classes_stay_finite(counts: list[int], shots: list[int], d: int) -> None:
     learnt, base, rows = novel_experts(d, counts)
     X, y = blobs(shots, d, seed=3)
     n_base = len(counts)
@@ -403,7 +403,7 @@ def test_hard_newcomers_stay_finite(counts: list[int], shots: list[int], d: int)
         torch.testing.assert_close(logs.exp().sum(1), torch.ones(len(logs), dtype=torch.float64), **EXACT)
 
 
-def test_newcomers_in_single_precision() -> None:
+def test_novel_classes_in_single_precision() -> None:
     learnt, base, rows = novel_experts()
     later = later_examples([3, 2])
     left_out = torch.zeros(len(rows) + 5, N_BASE, dtype=torch.float64).log_softmax(1)
@@ -425,7 +425,7 @@ def stored(record):
     return restore(tensors, json.loads(json.dumps(settings)))
 
 
-def test_newcomers_and_what_they_give_come_back_from_tensors_and_json() -> None:
+def test_novel_classes_and_what_they_give_come_back_from_tensors_and_json() -> None:
     learnt, base, rows = novel_experts()
     later = later_examples([3, 2])
     left_out = torch.zeros(len(rows) + 5, N_BASE, dtype=torch.float64).log_softmax(1)

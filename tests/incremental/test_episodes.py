@@ -104,7 +104,7 @@ def test_what_an_episode_holds(counts, share: float, shots: int, exemplars: int,
 
 
 @pytest.mark.parametrize("share", [0.2, 0.5])
-def test_newcomers_queries_and_exemplars_are_unseen(share: float) -> None:
+def test_novel_classes_queries_and_exemplars_are_held_out(share: float) -> None:
     """Of 40 rows of a class 10 are unseen: five stay for exemplars, or are shots; five are queries."""
     X, y = blobs([40] * 6)
     held_out = np.zeros(len(y), dtype=bool)
@@ -224,7 +224,7 @@ def test_nothing_but_the_base_and_the_seed_matters() -> None:
     assert not torch.equal(other[0]["root_weights"], first[0]["root_weights"])
 
 
-def test_newcomers_are_told_apart_from_each_other_and_from_the_base() -> None:
+def test_novel_classes_are_told_apart_from_each_other_and_from_the_base() -> None:
     X, y = blobs([15] * 9, noise=0.35)
     old, shots = y < 6, torch.zeros(len(y), dtype=torch.bool)
     for c in range(6, 9):

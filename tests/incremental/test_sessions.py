@@ -228,7 +228,7 @@ def test_new_nodes_see_exemplars_and_shots(base: BaseState, seen: Seen) -> None:
     assert torch.equal(grown.model.predictor.grams.X[grown.rows], data.X)
 
 
-def test_left_out_scores_are_those_of_the_newcomers(base: BaseState) -> None:
+def test_left_out_scores_are_those_of_the_novel_classes(base: BaseState) -> None:
     """A base class is gone, another has got examples: what the base experts said before those is left out of them."""
     extra = entry("add_examples", [2], [3], 4)
     registry = state(*TWO_SESSIONS, extra, Entry("remove_classes", ("bee",)))

@@ -78,7 +78,7 @@ def test_base_nodes_keep_their_identity(strategy, case) -> None:
 
 @settings(deadline=None, max_examples=40)
 @given(case=cases())
-def test_a_shared_root_joins_the_base_and_one_tree_of_all_newcomers(case) -> None:
+def test_a_shared_root_joins_the_base_and_one_tree_of_all_novel_classes(case) -> None:
     base, sessions, hosts, build = case
     tree = SharedRoot().place(base, sessions, build, hosts).tree
     numbers = range(tree.n_classes)
