@@ -1,4 +1,4 @@
-"""Small trainings on scikit-learn's digits, and sources that fail when told."""
+"""Small trainings on scikit-learn's digits, and sources that fail on request."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the commands share: where output goes, one-line errors, JSON, tables.
+"""Output of the commands: results, messages, one-line errors, JSON, tables.
 
 Results go to stdout, messages to stderr. With `--json`, stdout carries one JSON document and nothing else. Bad input
 ends with exit code 2 and one line that says what to do; anything unforeseen is left alone, which is exit code 1.

@@ -25,7 +25,7 @@ FEATURES, LABELS, LABEL_COLUMN = "X", "y", "label"
 
 @dataclass(frozen=True)
 class Data:
-    """What a file holds.
+    """The content of a file of data.
 
     Attributes
     ----------

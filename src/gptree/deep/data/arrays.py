@@ -21,7 +21,7 @@ CHECKED_AT_ONCE = 2**24
 
 
 class _Placed(NamedTuple):
-    """What is kept on a device; pictures x become x · scale + shift."""
+    """Inputs on a device; pictures x become x · scale + shift."""
 
     X: Tensor
     scale: Tensor | None

@@ -62,7 +62,7 @@ class State:
                 self.optimiser.state[p] = before[p]
 
     def loss_beside(self, embeddings: Tensor, y: Tensor) -> Tensor | float:
-        """What the objective adds to the head's loss."""
+        """The part of the loss that the objective adds to the head's."""
         return 0.0 if self.beside is None else self.training.objective_weight * self.beside.plain_loss(embeddings, y)
 
     def set_rate(self, rate: float) -> None:
