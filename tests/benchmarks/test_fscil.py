@@ -16,7 +16,7 @@ from benchmarks.experiments import EXPERIMENTS as ALL
 from benchmarks.experiments.fscil import lines, methods, tables
 from benchmarks.experiments.fscil.lines import EXEMPLARS, FROZEN, KERNELS, METHODS, PAPER, STUDIED, TREES, Line
 from benchmarks.experiments.fscil.networks import HELD_OUT, read, write
-from gptree import GPForestClassifier
+from gptree import GPForestClassifier, Graft
 
 EXPERIMENTS = {name: experiment for name, experiment in ALL.items() if experiment.store == "fscil-sessions"}
 
@@ -74,7 +74,7 @@ def test_settings_reach_the_method():
     chosen = Line("", "paper, graft", exemplars=2, kernel="linear")
     method = methods.make_method(chosen.method, 3, **chosen.settings)
     assert method.growth.exemplars == 2
-    assert method.growth.strategy == methods.STRATEGIES["graft"]
+    assert method.growth.strategy == Graft()
     assert type(method.kernel.base_kernel).__name__ == "LinearKernel"
     assert method.random_state == 3
 

@@ -17,9 +17,9 @@ from typer.testing import CliRunner
 import gptree
 from gptree import CoordinateAscent, Gibbs, GPForestClassifier, GPTreeClassifier, load_model
 from gptree.cli.main import app
+from gptree.incremental import Strategy
 from gptree.inference import Inference
 from gptree.maths.kernels import KERNEL_NAMES
-from gptree.protocols.methods import STRATEGIES
 from gptree.tree import TreeBuilder
 
 Run = Callable[..., Any]
@@ -65,7 +65,7 @@ def complaint(result: Any) -> str:
 
 def test_choices_are_those_of_the_library(run: Run) -> None:
     words = " ".join(run("fit", "--help").stdout.replace("│", " ").split())
-    for names in (KERNEL_NAMES, TreeBuilder.names(), Inference.names(), STRATEGIES):
+    for names in (KERNEL_NAMES, TreeBuilder.names(), Inference.names(), Strategy.names()):
         assert f": {', '.join(names)}." in words
 
 

@@ -12,8 +12,8 @@ import pytest
 from typer.testing import CliRunner
 
 from gptree.cli.main import app
+from gptree.incremental import Strategy
 from gptree.protocols import SessionMethod
-from gptree.protocols.methods import STRATEGIES
 from gptree.rivals import INCREMENTAL, SessionClassMean
 
 Run = Callable[..., Any]
@@ -163,7 +163,7 @@ def test_models_that_grow(run: Run, data: Path, tmp_path: Path, method: str) -> 
     assert sorted(details["tree"]["order"]) == list(range(8))
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("strategy", Strategy.names())
 def test_strategies_are_part_of_the_name(run: Run, data: Path, tmp_path: Path, strategy: str) -> None:
     run("fscil", data, *SPLIT, "--method", "paper", "--strategy", strategy, "--seeds", 1, "--out", tmp_path / "r")
     rows = read(tmp_path / "r", "rows.jsonl")

@@ -13,7 +13,6 @@ import pytest
 from animals import animals, csv_text
 
 from gptree import Graft, Growth, RebuildTree, SessionTree, SharedRoot, load_model
-from gptree.protocols.methods import STRATEGIES
 
 Run = Callable[..., Any]
 
@@ -102,7 +101,7 @@ def test_fit_prepares_for_more_classes(run: Run, parts: dict[str, Path], fitted:
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    list(zip(STRATEGIES, (SharedRoot(), SessionTree(), RebuildTree(), Graft()), strict=True)),
+    [(each.name, each) for each in (SharedRoot(), SessionTree(), RebuildTree(), Graft())],
 )
 def test_strategies_by_name(name: str, value: Any) -> None:
     from gptree.cli.fitting import _growth

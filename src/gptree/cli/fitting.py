@@ -15,9 +15,9 @@ from gptree.cli.console import clear_errors, print_json, print_table, say, shows
 from gptree.cli.data import Data, read_data
 from gptree.cli.models import check_width, class_numbers, score, score_cells
 from gptree.cli.options import choice
+from gptree.incremental import Strategy as GrowthStrategy
 from gptree.inference import Inference
 from gptree.maths.kernels import KERNEL_NAMES
-from gptree.protocols.methods import STRATEGIES
 from gptree.tree import TreeBuilder
 
 Fitted = GPTreeClassifier | GPForestClassifier
@@ -110,7 +110,7 @@ def _inference(inference: str | None, chains: int | None, steps: int | None) -> 
 
 def _growth(grow: bool, exemplars: int | None, strategy: str | None) -> dict[str, Any]:
     """The parameter `growth`, where it was asked for."""
-    given = {"exemplars": exemplars, "strategy": None if strategy is None else STRATEGIES[strategy]()}
+    given = {"exemplars": exemplars, "strategy": None if strategy is None else GrowthStrategy.of(strategy)}
     given = {name: value for name, value in given.items() if value is not None}
     if given and not grow:
         raise ValueError("--exemplars and --strategy belong to models that grow: add --grow.")

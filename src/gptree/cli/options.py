@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from gptree.protocols.methods import STRATEGIES
+from gptree.incremental import Strategy as GrowthStrategy
 
 Model = Annotated[Path, typer.Argument(help="Folder of a fitted model.", metavar="MODEL", show_default=False)]
 Data = Annotated[Path, typer.Argument(help=".npz, .npy, .csv or .parquet file.", metavar="DATA", show_default=False)]
@@ -45,4 +45,4 @@ def choice(names: Iterable[str], help_text: str, *flags: str) -> Any:
     return typer.Option(*flags, help=f"{help_text}: {', '.join(names)}.", metavar="NAME", callback=check)
 
 
-Strategy = Annotated[str | None, choice(STRATEGIES, "Where new classes go in the trees, if they grow")]
+Strategy = Annotated[str | None, choice(GrowthStrategy.names(), "Where new classes go in the trees, if they grow")]

@@ -9,7 +9,7 @@ from typing import ClassVar, Protocol
 import numpy as np
 
 from gptree.incremental.exemplars import KMeansExemplars, Selection
-from gptree.settings import Settings, require
+from gptree.settings import NamedSettings, Settings, require
 from gptree.tree import ClassTree, join, permute, replace_leaf
 
 
@@ -28,7 +28,7 @@ class Build(Protocol):
     def __call__(self, classes: np.ndarray) -> ClassTree: ...
 
 
-class Strategy(Settings, ABC):
+class Strategy(NamedSettings, ABC):
     """Where novel classes go in a tree: a frozen dataclass that subclasses this and has `place`.
 
     Attributes
@@ -39,6 +39,8 @@ class Strategy(Settings, ABC):
         Whether sessions are fitted one after the other, each on top of the tree of those before.
     """
 
+    family: ClassVar[str] = "strategy"
+    example: ClassVar[str] = "SharedRoot()"
     rebuilds: ClassVar[bool] = False
     layered: ClassVar[bool] = False
 
@@ -70,6 +72,8 @@ class SharedRoot(Strategy):
     Every session builds the sub-tree anew and fits it and the root; the base tree is never touched.
     """
 
+    name: ClassVar[str | None] = "shared-root"
+
     def place(self, base: ClassTree, sessions: list[np.ndarray], build: Build, similar: np.ndarray) -> Placement:
         novel = np.concatenate(sessions)
         # paper section 3.4
@@ -83,6 +87,7 @@ class SessionTree(Strategy):
     Sessions are fitted one after the other: this places the last one on top of the tree of those before.
     """
 
+    name: ClassVar[str | None] = "session-tree"
     layered: ClassVar[bool] = True
 
     def place(self, base: ClassTree, sessions: list[np.ndarray], build: Build, similar: np.ndarray) -> Placement:
@@ -97,6 +102,7 @@ class RebuildTree(Strategy):
     The one strategy that gives up what the base session fitted: base posteriors are replaced.
     """
 
+    name: ClassVar[str | None] = "rebuild-tree"
     rebuilds: ClassVar[bool] = True
 
     def place(self, base: ClassTree, sessions: list[np.ndarray], build: Build, similar: np.ndarray) -> Placement:
@@ -111,6 +117,8 @@ class Graft(Strategy):
 
     Base nodes above the leaf keep their posteriors; their prior means count the novel classes in.
     """
+
+    name: ClassVar[str | None] = "graft"
 
     def place(self, base: ClassTree, sessions: list[np.ndarray], build: Build, similar: np.ndarray) -> Placement:
         tree, nodes = base, np.arange(base.n_nodes)

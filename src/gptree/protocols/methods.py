@@ -6,18 +6,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from gptree.estimators import GPForestClassifier, GPTreeClassifier
-from gptree.incremental import Graft, Growth, RebuildTree, SessionTree, SharedRoot
+from gptree.incremental import Growth, Strategy
 from gptree.protocols.run import IncrementalModel
 from gptree.rivals import INCREMENTAL, Mapped
 from gptree.settings import require
-
-STRATEGIES = {
-    "shared-root": SharedRoot,
-    "session-tree": SessionTree,
-    "rebuild-tree": RebuildTree,
-    "graft": Graft,
-}
-"""How a forest or a tree grows, by name."""
 
 GROWING = ("forest", "tree", "paper")
 """Methods that grow by a strategy; all others are names of `gptree.rivals.INCREMENTAL`."""
@@ -35,7 +27,7 @@ class SessionMethod:
     name : str
         "forest", "tree", "paper" (the tree with the settings of the paper), or a name of `INCREMENTAL`.
     strategy : str
-        How forest, tree and paper grow: a name of `STRATEGIES`.
+        How forest, tree and paper grow: a name of a `Strategy`.
     exemplars : int
         Examples kept of every base class, by the methods that keep examples.
     shots : int
@@ -58,8 +50,9 @@ class SessionMethod:
     def __post_init__(self) -> None:
         names = (*GROWING, *INCREMENTAL)
         require(self.name in names, f"there is no method '{self.name}'; there are {', '.join(names)}.")
-        strategies = ", ".join(STRATEGIES)
-        require(self.strategy in STRATEGIES, f"there is no strategy '{self.strategy}'; there are {strategies}.")
+        strategies = Strategy.names()
+        listed = ", ".join(strategies)
+        require(self.strategy in strategies, f"there is no strategy '{self.strategy}'; there are {listed}.")
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -72,7 +65,7 @@ class SessionMethod:
         """The unfitted model for a seed."""
         if self.name not in GROWING:
             return self._rival(seed)
-        growth = Growth(exemplars=self.exemplars, shots=self.shots, strategy=STRATEGIES[self.strategy]())
+        growth = Growth(exemplars=self.exemplars, shots=self.shots, strategy=Strategy.of(self.strategy))
         if self.name == "paper":
             return GPTreeClassifier.paper(self.kernel, output_scale=8.0, growth=growth, random_state=seed)
         family = GPForestClassifier if self.name == "forest" else GPTreeClassifier
