@@ -21,7 +21,7 @@ types: $(STAMP)
 	$(BIN)/pyright
 
 unit: $(STAMP)
-	$(BIN)/pytest -n 2
+	$(BIN)/pytest -n 2 --dist worksteal
 
 # The site, in build/site; its builder is installed when it is first asked for.
 docs: $(DOCS_STAMP)

@@ -1,7 +1,13 @@
-"""One thread for every test: the sizes are small, and tests may run side by side."""
+"""One thread for every test and the processes it starts: the sizes are small, and tests run side by side."""
 
 from __future__ import annotations
 
-import torch
+import os
 
+import torch
+from threadpoolctl import threadpool_limits
+
+for library in ("OMP", "OPENBLAS", "MKL"):
+    os.environ[f"{library}_NUM_THREADS"] = "1"
 torch.set_num_threads(1)
+threadpool_limits(1)

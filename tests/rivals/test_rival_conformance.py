@@ -170,8 +170,8 @@ def test_a_rival_is_registered_by_its_definition(monkeypatch):
     monkeypatch.setattr(RivalClassifier, "registry", registry)
 
     class Uniform(RivalClassifier):
-        name = "uniform"
-        variants = {"uniform-twice": {"times": 2}}  # noqa: RUF012
+        name = "evenly"
+        variants = {"evenly-twice": {"times": 2}}  # noqa: RUF012
 
         def __init__(self, times=1):
             self.times = times
@@ -185,9 +185,9 @@ def test_a_rival_is_registered_by_its_definition(monkeypatch):
     class Unnamed(Uniform):
         pass
 
-    assert set(registry) - set(RIVALS) == {"uniform", "uniform-twice"}
-    assert registry["uniform"] is Uniform
-    assert registry["uniform-twice"]().fit([[0.0], [1.0]], [0, 1]).predict_proba([[0.0]]).shape == (1, 4)
+    assert set(registry) - set(RIVALS) == {"evenly", "evenly-twice"}
+    assert registry["evenly"] is Uniform
+    assert registry["evenly-twice"]().fit([[0.0], [1.0]], [0, 1]).predict_proba([[0.0]]).shape == (1, 4)
     with pytest.raises(TypeError, match=r"frozen\.logistic has a rival 'logistic'"):
         type("Other", (Uniform,), {"name": "logistic"})
 
