@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ import torch
 from sklearn.datasets import load_digits
 from sklearn.model_selection import GridSearchCV
 
+import gptree
 import source_files
 from gptree import GPForestClassifier, GPTreeClassifier, Growth, InducingPoints, load_model
 from gptree.experts import ALONE, Examples, Expert, Pool
@@ -187,6 +189,21 @@ def test_a_file_in_the_folder_of_its_kind_is_found(
     import_modules(module.__name__, module.__path__)
     assert name in family.names()
     assert type(family.of(name)).__module__ == f"{package}.skeleton_{kind}"
+
+
+def test_files_in_the_package_are_imported_after_the_names_they_need(tmp_path: Path) -> None:
+    """In a copy of the package: a builder, and rivals of all families, that import from the packages they stand in."""
+    shutil.copytree(Path(gptree.__file__).parent, tmp_path / "gptree", ignore=shutil.ignore_patterns("__pycache__"))
+    builder = (SKELETONS / "builder.py").read_text(encoding="utf-8")
+    (tmp_path / "gptree" / "tree" / "builders" / "mine.py").write_text(builder, encoding="utf-8")
+    for family, base in (("incremental", "IncrementalRival"), ("gibbs", "GibbsRival"), ("deep", "DeepRival")):
+        code = f"from gptree.rivals import {base}\n"
+        (tmp_path / "gptree" / "rivals" / family / "mine.py").write_text(code, encoding="utf-8")
+    code = "import sys, gptree.rivals, gptree.tree; print('alphabetical' in gptree.tree.TreeBuilder.names())"
+    code += "; print(sum(f'gptree.rivals.{f}.mine' in sys.modules for f in ('incremental', 'gibbs', 'deep')))"
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    result = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
+    assert result.stdout.split() == ["True", "3"], result.stderr
 
 
 # ------------------------------------------------------------------------------------------------------ grid search

@@ -1,4 +1,4 @@
-"""What a result depends on besides its trial: versions, machine, time and memory."""
+"""Provenance of a row: versions, machine, time and memory."""
 
 from __future__ import annotations
 

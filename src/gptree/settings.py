@@ -10,6 +10,8 @@ from dataclasses import fields
 from numbers import Integral
 from typing import Any, ClassVar, Self
 
+from sklearn.base import clone
+
 __all__ = [
     "NamedSettings",
     "Settings",
@@ -58,7 +60,7 @@ class Settings:
         values = {field.name: getattr(self, field.name) for field in fields(self)}  # pyright: ignore[reportArgumentType]
         if deep:
             for name, value in list(values.items()):
-                if isinstance(value, Settings):
+                if _has_params(value):
                     values |= {f"{name}__{inner}": item for inner, item in value.get_params().items()}
         return values
 
@@ -137,7 +139,10 @@ class NamedSettings(Settings):
             for kind in cls._members():
                 if kind.name == value:
                     return kind()
-            raise ValueError(f"Unknown {cls.family} {value!r}; choose from {', '.join(cls.names())}.")
+            raise ValueError(
+                f"Unknown {cls.family} {value!r}; choose from {', '.join(cls.names())}, or import the module that "
+                "defines it."
+            )
         if not isinstance(value, cls):
             raise TypeError(
                 f"the {cls.family} must be a value such as {cls.example}, or one of the names "
@@ -162,7 +167,15 @@ class SettingsParameters:
     """Mixin for estimators, before `BaseEstimator`: `set_params` stores a changed copy of a settings value.
 
     A value that two estimators share stays as it was for the other one.
+
+    Attributes
+    ----------
+    families : dict
+        The family of each parameter that may be a name: ``tree="two-means", tree__restarts=3`` is
+        ``tree=TwoMeans(restarts=3)``.
     """
+
+    families: ClassVar[Mapping[str, type[NamedSettings]]] = {}
 
     def set_params(self, **params: Any) -> Self:
         """Set parameters of the estimator; ``inference__chains=8`` those of a value it holds.
@@ -179,10 +192,14 @@ class SettingsParameters:
         estimator: Any = super()
         now = estimator.get_params(deep=False)
         changes = nested(params)
+        for name, family in self.families.items():
+            change = changes.get(name)
+            if isinstance(change, _Inside) and isinstance(change.get("", now[name]), str):
+                change[""] = family.of(change.get("", now[name]))
         settings = {
             name: change
             for name, change in changes.items()
-            if isinstance(change, dict) and isinstance(change.get("", now.get(name)), Settings)
+            if isinstance(change, _Inside) and name in now and not hasattr(change.get("", now[name]), "set_params")
         }
         values = changed(now, settings)
         others = {name: value for name, value in params.items() if name.partition("__")[0] not in settings}
@@ -190,9 +207,18 @@ class SettingsParameters:
         return self
 
 
+class _Inside(dict[str, Any]):
+    """Changes inside a value, by name; under "" the value itself, if it is given too."""
+
+
+def _has_params(value: Any) -> bool:
+    """Whether a value has parameters to look into: settings, or an estimator that settings hold."""
+    return hasattr(value, "get_params") and not isinstance(value, type)
+
+
 def nested(params: Mapping[str, Any]) -> dict[str, Any]:
-    """Parameters by their first name: ``{"a": 1, "b__c": 2}`` is ``{"a": 1, "b": {"c": 2}}``; "" is b itself."""
-    inner: dict[str, dict[str, Any]] = defaultdict(dict)
+    """Parameters by their first name: ``{"a": 1, "b__c": 2}`` is ``{"a": 1, "b": {"c": 2}}``."""
+    inner: dict[str, _Inside] = defaultdict(_Inside)
     for name, value in params.items():
         first, _, rest = name.partition("__")
         inner[first][rest] = value
@@ -200,15 +226,22 @@ def nested(params: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def changed(values: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """`values` with the changes that `nested` gives; what is changed inside must be settings."""
+    """`values` with the changes that `nested` gives; a value that is changed inside is copied."""
     result = dict(values)
+    change: Any
     for name, change in changes.items():
-        if isinstance(change, dict):
-            change = dict(change)
-            value = change.pop("", values[name])
-            if not isinstance(value, Settings):
-                raise ValueError(f"{name} is {value!r}, which has no settings {sorted(change)}.")
-            change = value.with_params(**change)
+        if isinstance(change, _Inside):
+            inside = dict(change)
+            value: Any = inside.pop("", values[name])
+            if not _has_params(value):
+                raise ValueError(
+                    f"{name} is {value!r}, which has no settings {sorted(inside)}: give {name} a value that has them."
+                )
+            if isinstance(value, Settings):
+                change = value.with_params(**inside)
+            else:
+                change = clone(value)
+                change.set_params(**inside)
         result[name] = change
     return result
 

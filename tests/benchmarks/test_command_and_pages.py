@@ -437,7 +437,7 @@ class TestEveryExperiment:
     def test_a_method_without_rows_is_left_out(self, name):
         """As a new rival has none."""
         experiment, rows = EXPERIMENTS[name], rows_of(name)
-        last = list(dict.fromkeys(row.trial.method for row in rows))[-1]
+        last = rows[-1].trial.method if rows else None
         if fewer := [row for row in rows if row.trial.method != last]:
             for table in (*experiment.tables(fewer), *([experiment.glance(fewer)] if experiment.glance else [])):
                 assert to_markdown(table)

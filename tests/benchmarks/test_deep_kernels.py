@@ -124,7 +124,7 @@ def test_what_tells_the_methods_apart(method: str, few_pictures: None, tmp_path:
 
 
 def test_sharpening_never_measures_where_it_chose() -> None:
-    """By hand on each half; the vote is as before."""
+    """By hand on each half; the ensemble is as before."""
     ensemble = WeightedEnsemble(CrossEntropy().layer(3, 4, 0, torch.float64))
     x, y = torch.randn(50, 3, generator=torch.Generator().manual_seed(1)).double() * 4, torch.arange(50) % 4
     expected = torch.empty(50, 4, dtype=torch.float64)

@@ -83,7 +83,7 @@ def test_interrupted_again_and_again(tmp_path: Path, uninterrupted: Trained) -> 
 
 def test_finished_training_is_read_again(tmp_path: Path, uninterrupted: Trained) -> None:
     run(tmp_path)
-    assert_same(run(tmp_path, after=4), uninterrupted)  # three batches are for checks, one for the vote
+    assert_same(run(tmp_path, after=4), uninterrupted)  # three batches are for checks, one for the ensemble
     assert without_seconds(read_log(tmp_path)) == without_seconds(uninterrupted.log)
     assert (tmp_path / "curves.png").stat().st_size > 10_000
 

@@ -151,7 +151,7 @@ class TestInTraining:
             **given,
         )
 
-    def test_weights_come_from_rows_held_back_only(self) -> None:
+    def test_weights_come_from_rows_held_out_only(self) -> None:
         assert float(self.trained(validation=0.2).ensemble.weights) != 1.0
         assert float(self.trained(validation=0.2, calibrate=False).ensemble.weights) == 1.0
         assert float(self.trained(validation=None).ensemble.weights) == 1.0
@@ -165,7 +165,7 @@ class TestInTraining:
         only_measured = self.trained(cross_entropy_epochs=1, trained_on=aside.rows, held_out=kept, calibrate=False)
         assert list(only_measured.ensemble.layers) == [only_measured.head]
 
-    def test_the_layer_trained_beside_the_head_votes_where_rows_are_held_back(self) -> None:
+    def test_the_layer_trained_beside_the_head_joins_where_rows_are_held_out(self) -> None:
         found = self.trained(cross_entropy_epochs=1, validation=0.2)
         assert [type(layer) for layer in found.ensemble.layers] == [TreeHead, ObjectiveLayer]
         assert found.ensemble.layers[0] is found.head

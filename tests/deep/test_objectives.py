@@ -139,6 +139,6 @@ def test_bad_settings_and_inputs() -> None:
 
 
 def test_objectives_are_found_by_name() -> None:
-    assert Objective.names() == ["cosine-margin", "cross-entropy"]
+    assert {"cosine-margin", "cross-entropy"} <= set(Objective.names())
     assert Training(objective="cosine-margin").objective == CosineMargin()  # pyright: ignore[reportArgumentType]
     assert Training().with_params(objective__label_smoothing=0.1).objective == CrossEntropy(label_smoothing=0.1)

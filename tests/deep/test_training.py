@@ -92,7 +92,7 @@ def test_training_equals_a_plain_loop() -> None:
                 head.update()
     assert head is not None
     expected = {f"network.{name}": value for name, value in net.state_dict().items()}
-    expected |= {f"vote.layers.0.{name}": value for name, value in head.state_dict().items()}
+    expected |= {f"ensemble.layers.0.{name}": value for name, value in head.state_dict().items()}
     for name, value in expected.items():
         torch.testing.assert_close(tensors_of(found)[name], value, rtol=1e-9, atol=1e-9, msg=name)
 

@@ -62,7 +62,7 @@ def small_train(backbone: torch.nn.Module, source: Source, y: np.ndarray, **othe
 
 def tensors_of(trained: Trained) -> dict[str, Tensor]:
     """All parameters and buffers."""
-    parts = {"network": trained.network, "vote": trained.ensemble}
+    parts = {"network": trained.network, "ensemble": trained.ensemble}
     return {f"{part}.{name}": value for part, module in parts.items() for name, value in module.state_dict().items()}
 
 

@@ -28,7 +28,7 @@ def few_random_features() -> Any:
 
 
 def memorised(seed: int, by_heart: int = 50, held_out: int = 12, test: int = 60) -> tuple[np.ndarray, ...]:
-    """Features X (n, d), labels, and 0 for rows known by heart, 1 for unseen ones, 2 for test rows.
+    """Features X (n, d), labels, and 0 for rows known by heart, 1 for held_out ones, 2 for test rows.
 
     Features of a row known by heart lie around the centre of its class; those of the others do so in 70 %, and
     around the centre of any class otherwise.
@@ -42,15 +42,15 @@ def memorised(seed: int, by_heart: int = 50, held_out: int = 12, test: int = 60)
 
 
 @every_kind
-def test_all_unseen_is_the_same_as_nothing_said(kind: str) -> None:
+def test_all_held_out_is_the_same_as_none_named(kind: str) -> None:
     X, y, rows = memorised(0)
-    model, told = KINDS[kind]().fit(X[rows == 1], y[rows == 1]), KINDS[kind]()
-    told.fit(X[rows == 1], y[rows == 1], held_out=np.ones(CLASSES * 12, dtype=bool))
-    assert np.array_equal(model.predict_log_proba(X), told.predict_log_proba(X))
+    model, calibrated = KINDS[kind]().fit(X[rows == 1], y[rows == 1]), KINDS[kind]()
+    calibrated.fit(X[rows == 1], y[rows == 1], held_out=np.ones(CLASSES * 12, dtype=bool))
+    assert np.array_equal(model.predict_log_proba(X), calibrated.predict_log_proba(X))
 
 
 @every_kind
-def test_nodes_and_memory_hold_unseen_rows_alone(kind: str) -> None:
+def test_nodes_and_memory_hold_held_out_rows_alone(kind: str) -> None:
     X, y, rows = memorised(1)
     learned = rows < 2
     model = KINDS[kind]().fit(X[learned], y[learned], held_out=(rows == 1)[learned])
@@ -59,31 +59,31 @@ def test_nodes_and_memory_hold_unseen_rows_alone(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["forest", "forest that grows"])
-def test_who_is_told_is_not_too_sure(kind: str) -> None:
+def test_a_calibrated_model_is_not_too_sure(kind: str) -> None:
     """Mean calibration error over five draws of 480 test rows, of which 74 % can be right.
 
     A model that is sure of all has 26 %. One that is fitted to the held-out rows alone has some error too: none can
-    tell the wrong ones: who is told must not be worse by more than two standard errors of such a mean, about 2 %.
+    tell the wrong ones: who is calibrated must not be worse by more than two standard errors of such a mean, about 2 %.
     """
     errors, accuracies = [], []
     for seed in range(5):
         X, y, rows = memorised(seed)
         learned = rows < 2
         held_out = (rows == 1)[learned]
-        told, not_told, few = (KINDS[kind]() for _ in range(3))
-        told.fit(X[learned], y[learned], held_out=held_out)
-        not_told.fit(X[learned], y[learned])
+        calibrated, plain, few = (KINDS[kind]() for _ in range(3))
+        calibrated.fit(X[learned], y[learned], held_out=held_out)
+        plain.fit(X[learned], y[learned])
         few.fit(X[rows == 1], y[rows == 1])
         test = X[rows == 2]
-        codes = np.searchsorted(told.classes_, y[rows == 2])
-        p = [model.predict_proba(test) for model in (told, not_told, few)]
+        codes = np.searchsorted(calibrated.classes_, y[rows == 2])
+        p = [model.predict_proba(test) for model in (calibrated, plain, few)]
         errors.append([ece(each, codes) for each in p])
         accuracies.append([(each.argmax(1) == codes).mean() for each in p])
-    told_error, not_told_error, few_error = np.mean(errors, 0)
-    assert told_error < few_error + 0.02
-    assert told_error < 0.6 * not_told_error
-    told_accuracy, _, few_accuracy = np.mean(accuracies, 0)
-    assert told_accuracy > few_accuracy - 0.01  # rows known by heart still show where the centres are
+    held_out_error, plain_error, few_error = np.mean(errors, 0)
+    assert held_out_error < few_error + 0.02
+    assert held_out_error < 0.6 * plain_error
+    held_out_accuracy, _, few_accuracy = np.mean(accuracies, 0)
+    assert held_out_accuracy > few_accuracy - 0.01  # rows known by heart still show where the centres are
 
 
 def test_classes_can_arrive_afterwards(tmp_path: Any) -> None:
@@ -114,9 +114,9 @@ def test_a_model_that_was_not_prepared_for_growth_grows_as_well() -> None:
         X = random.normal(size=(10, 16))[y] + noise * random.normal(size=(len(y), 16))
         base, test = (y < 7) & (kind < 2), kind == 2
         later = np.concatenate([np.flatnonzero((y == c) & (kind == 1))[:5] for c in (7, 8, 9)])
-        told = GPTreeClassifier(random_state=0, device="cpu").fit(X[base], y[base], held_out=(kind == 1)[base])
+        calibrated = GPTreeClassifier(random_state=0, device="cpu").fit(X[base], y[base], held_out=(kind == 1)[base])
         few = GPTreeClassifier(random_state=0, device="cpu").fit(X[base & (kind == 1)], y[base & (kind == 1)])
-        models = [model.add_classes(X[later], y[later]) for model in (told, few)]
+        models = [model.add_classes(X[later], y[later]) for model in (calibrated, few)]
         losses.append([nll(model.predict_proba(X[test]), y[test]) for model in models])
     told_loss, few_loss = np.mean(losses, 0)
     assert told_loss < few_loss + 0.1

@@ -95,8 +95,8 @@ def test_labels_that_do_not_judge_teach_no_temperature(kind):
     expert = {"lda": LDA(), "ridge": KernelRidge(choose_on=20), "scores": scores, "pool": Pool()}[kind]
     calibration = torch.arange(len(y)) % 2 == 0
     wrong = torch.where(calibration & (torch.arange(len(y)) % 3 == 0), (y + 1) % 5, y)
-    told, not_told = (expert.fit(Examples.of(X, wrong, calibration=each)) for each in (calibration, None))
-    sure = [float(fit.expert.log_probabilities(X).max(1).values.exp().mean()) for fit in (told, not_told)]
+    calibrated, plain = (expert.fit(Examples.of(X, wrong, calibration=each)) for each in (calibration, None))
+    sure = [float(fit.expert.log_probabilities(X).max(1).values.exp().mean()) for fit in (calibrated, plain)]
     assert sure[0] < sure[1] - 0.05
     assert sure[0] == pytest.approx(float((wrong == y)[calibration].double().mean()), abs=0.1)
 

@@ -25,7 +25,7 @@ from gptree.tree import (
 )
 from gptree.tree.builders.lloyd import halves, nearest, two_means
 
-ALL = [TwoMeans(), BalancedTwoMeans(), RandomBalanced(), Chain(), Ward()]
+ALL = [TreeBuilder.of(name) for name in TreeBuilder.names()]
 BALANCED = [BalancedTwoMeans(), RandomBalanced()]
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -12,12 +13,13 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from gptree.estimators.state import FittedState, Query, fitted_value
-from gptree.estimators.validation import memory_bytes, placement, to_numpy
+from gptree.estimators.validation import check_predict_at, memory_bytes, placement, to_numpy
+from gptree.experts import Expert
 from gptree.incremental import Growth
 from gptree.inference import CoordinateAscent, Inference, LargeNodes, PredictAt, as_large_nodes
 from gptree.maths.kernels import as_kernel, make_kernel
 from gptree.settings import SettingsParameters
-from gptree.tree import ClassTree
+from gptree.tree import ClassTree, TreeBuilder
 
 #: Of the default kernel. Between 5 and 10 little changes; below, the GP corrects less. Three sweeps around experts do
 #: as well as many, and cost less.
@@ -33,9 +35,9 @@ class TreeEstimator(SettingsParameters, ClassifierMixin, BaseEstimator):
     ----------
     kernel : None, "linear", "rbf", "matern52" or a GPyTorch kernel
         None is an RBF kernel with length-scale 1 and output scale 10. `kernel_` is the fitted kernel.
-    inference : None, Gibbs(...), CoordinateAscent(...), SparseVariational(...) or one of your own
+    inference : None, Gibbs(...), CoordinateAscent(...), SparseVariational(...), one of your own, or a name
         None is three sweeps of coordinate ascent around experts, and `CoordinateAscent()` with zero prior means.
-    prior_mean : "experts", None, an expert, a classifier or a function
+    prior_mean : "experts", None, an expert or its name, a classifier or a function
         Where the prior means of the nodes come from: the default pool of closed-form experts; nowhere (zero means, as
         in the paper); an expert of `gptree.experts`; any scikit-learn classifier with `predict_proba`, which is
         cross-validated; or a function from raw features to class scores in the order of `classes_` that never saw the
@@ -93,6 +95,8 @@ class TreeEstimator(SettingsParameters, ClassifierMixin, BaseEstimator):
     feature_names_in_ : ndarray of str
         Only if X had string column names.
     """
+
+    families: ClassVar[Mapping[str, Any]] = {"inference": Inference, "prior_mean": Expert, "tree": TreeBuilder}
 
     _: KW_ONLY
     kernel: str | Kernel | None = None
@@ -189,6 +193,7 @@ class TreeEstimator(SettingsParameters, ClassifierMixin, BaseEstimator):
     def _query(self, X: Any) -> Query:
         """Validated rows with their features and class log-probabilities, all of one state."""
         state = self._state()
+        check_predict_at(self.predict_at)
         X = np.asarray(validate_data(self, to_numpy(X), dtype=[np.float64, np.float32], reset=False))
         return state.query(X, self.predict_at)
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import wraps
 from pathlib import Path
-from typing import Any, Literal, Self, get_args
+from typing import Any, ClassVar, Literal, Self, get_args
 
 import numpy as np
 import scipy.sparse
@@ -41,7 +42,7 @@ from gptree.estimators.forest import GPForestClassifier, GPTreeClassifier
 from gptree.estimators.state import fitted_value
 from gptree.inference import PredictAt
 from gptree.settings import SettingsParameters, require
-from gptree.tree import ClassTree
+from gptree.tree import ClassTree, TreeBuilder
 
 Experiment = Literal["cifar", "cub", "mini-imagenet"]
 ClassifierRows = Literal["trained", "held_out", "all"]
@@ -53,12 +54,15 @@ def _of_classifier(name: str) -> Callable[..., Any]:
 
     @wraps(method)
     def delegated(self: DeepGPTreeClassifier, *arguments: Any, **named: Any) -> Any:
-        classifier = self._classifier_with(name)
+        state, classifier = self._state(), copy.copy(self._classifier_with(name))
         given = inspect.signature(method).bind(classifier, *arguments, **named)
         if "X" in given.arguments:
             given.arguments["X"] = self.embed(given.arguments["X"])
         result = getattr(classifier, name)(*given.args[1:], **given.kwargs)
-        return self if result is classifier else result
+        if result is not classifier:
+            return result
+        self.state_ = replace(state, classifier=classifier)
+        return self
 
     return delegated
 
@@ -139,6 +143,8 @@ class DeepGPTreeClassifier(SettingsParameters, ClassifierMixin, BaseEstimator):
     >>> from gptree.deep import convnet
     >>> model = DeepGPTreeClassifier(convnet(embedding=32, channels=1))
     """
+
+    families: ClassVar[Mapping[str, Any]] = {"tree": TreeBuilder}
 
     backbone: nn.Module
     _: KW_ONLY
@@ -346,12 +352,7 @@ class DeepGPTreeClassifier(SettingsParameters, ClassifierMixin, BaseEstimator):
         ndarray (n, C)
             Columns as in `classes_`.
         """
-        state = self._state()
-        embeddings = state.embed(X)
-        if state.ensemble is None:
-            return state.classifier.predict_log_proba(embeddings.cpu().numpy())
-        how = state.prediction_arguments(self.predict_at)
-        return state.ensemble.log_probabilities(embeddings, *how).cpu().numpy()
+        return self._state().predict_log_proba(X, self.predict_at)
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """Class probabilities.
@@ -378,7 +379,8 @@ class DeepGPTreeClassifier(SettingsParameters, ClassifierMixin, BaseEstimator):
         -------
         ndarray (n,)
         """
-        return self.classes_[self.predict_log_proba(X).argmax(1)]
+        state = self._state()
+        return state.classes[state.predict_log_proba(X, self.predict_at).argmax(1)]
 
     def decision_path(self, X: Any) -> scipy.sparse.csr_array:
         """The nodes of `tree_` on the path of each input's predicted class.
@@ -409,12 +411,7 @@ class DeepGPTreeClassifier(SettingsParameters, ClassifierMixin, BaseEstimator):
         check_is_fitted(self)
         return self.state_
 
-    @property
-    def classes_(self) -> np.ndarray:
-        """Labels: sorted, and after them those that arrived later."""
-        state = self._state()
-        return state.labels if state.classifier is None else state.classifier.classes_
-
+    classes_ = fitted_value("classes", "Labels: sorted, and after them those that arrived later.")
     network_ = fitted_value("network", "The trained network.")
     ensemble_ = fitted_value("ensemble", "The layers on top of the network that predict; None where `classifier` does.")
     classifier_ = fitted_value("classifier", "The fitted `classifier`, or None.")

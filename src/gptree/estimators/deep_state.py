@@ -48,6 +48,19 @@ class DeepState:
         """What the layers must know of how to predict: a tree, where."""
         return (predict_at,) if self.ensemble is not None and isinstance(self.ensemble.first, TreeHead) else ()
 
+    @property
+    def classes(self) -> np.ndarray:
+        """(C,) labels: sorted, and after them those that arrived later."""
+        return self.labels if self.classifier is None else self.classifier.classes_
+
+    def predict_log_proba(self, X: Any, predict_at: str) -> np.ndarray:
+        """Class log-probabilities (n, C) of inputs."""
+        embeddings = self.embed(X)
+        if self.ensemble is None:
+            return self.classifier.predict_log_proba(embeddings.cpu().numpy())
+        how = self.prediction_arguments(predict_at)
+        return self.ensemble.log_probabilities(embeddings, *how).cpu().numpy()
+
     def embed(self, X: Any) -> Tensor:
         """Embeddings (n, d) of inputs."""
         source = self.inputs.source(X)

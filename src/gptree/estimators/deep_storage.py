@@ -36,6 +36,7 @@ from gptree.storage import (
     DOCUMENT,
     StorageError,
     below,
+    check_load_arguments,
     decode,
     encode,
     kernel_from_parts,
@@ -59,18 +60,18 @@ def save_deep(estimator: Any, folder: str | Path) -> None:
     if estimator.classifier_ is not None:
         if not (folder / DOCUMENT).exists():
             write_folder(folder, {"estimator": _UNFINISHED}, {})  # from here on the folder is known to be ours
-        document["classifier"] = f"classifier-{1 + max(_classifiers(folder), default=0)}"
+        document["classifier"] = f"classifier-{1 + max(_classifiers(folder).values(), default=0)}"
         estimator.classifier_.save(folder / document["classifier"])
     write_folder(folder, document, tensors)
-    for number in _classifiers(folder):
-        if f"classifier-{number}" != document["classifier"]:
-            shutil.rmtree(folder / f"classifier-{number}")
+    for name in _classifiers(folder):
+        if name != document["classifier"]:
+            shutil.rmtree(folder / name)
 
 
-def _classifiers(folder: Path) -> list[int]:
-    """Numbers of the classifiers in a folder: the one in use, and those that an interrupted save left."""
-    found = (re.fullmatch(r"classifier-([1-9]\d*)", path.name) for path in folder.iterdir())
-    return [int(match[1]) for match in found if match]
+def _classifiers(folder: Path) -> dict[str, int]:
+    """Folders of classifiers and their numbers: the one in use, and those of an interrupted save or of version 2."""
+    matches = (re.fullmatch(r"(?:classifier|head)-([1-9]\d*)", path.name) for path in folder.iterdir())
+    return {match[0]: int(match[1]) for match in matches if match}
 
 
 def load_deep(
@@ -82,6 +83,7 @@ def load_deep(
     device: str | None,
 ) -> Any:
     """Read an estimator of the class `family`."""
+    check_load_arguments(kernel, settings)
     document, tensors = read_folder(folder)
     name = document.get("estimator")
     if name != family.__name__:

@@ -25,7 +25,14 @@ from gptree.estimators.incremental import IncrementalMixin
 from gptree.estimators.open_set import OpenSetMixin
 from gptree.estimators.state import FittedState, map_features, on_sphere, with_prior
 from gptree.estimators.storage import load_estimator, save_estimator
-from gptree.estimators.validation import as_expert, check_held_out, check_targets, class_log_prior, to_numpy
+from gptree.estimators.validation import (
+    as_expert,
+    check_held_out,
+    check_predict_at,
+    check_targets,
+    class_log_prior,
+    to_numpy,
+)
 from gptree.experts import Examples, Expert, FittedExpert
 from gptree.incremental import Entry, base_experts, fit_base
 from gptree.inference import FixedInducingPoints, Gibbs, Inference, LargeNodes, class_inducing
@@ -76,8 +83,7 @@ class _TreeClassifier(IncrementalMixin, OpenSetMixin, ExplainMixin):
         mask = None if held_out is None else check_held_out(held_out, codes, classes)
         seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
         # everything that can be wrong with the parameters shows before any work is done
-        if self.predict_at not in ("mean", "quadrature"):
-            raise ValueError(f'predict_at must be "mean" or "quadrature", not {self.predict_at!r}.')
+        check_predict_at(self.predict_at)
         kernel, expert, inference = self._kernel(), as_expert(self.prior_mean), self._inference()
         large_nodes, memory_budget = self._large_nodes(inference), self._memory_bytes()
         log_prior = class_log_prior(self.class_prior, codes, len(classes))

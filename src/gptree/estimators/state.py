@@ -53,8 +53,9 @@ class Query(NamedTuple):
 class FittedState:
     """Everything that a classifier has learnt.
 
-    A state never changes. `fit`, every operation on classes and `load` make a new one and publish it by one assignment
-    to `state_`; whoever reads goes on with the state it began with.
+    A state never changes, but for values that it computes when they are first asked for. `fit`, every operation on
+    classes and `load` make a new one and publish it by one assignment to `state_`; whoever reads goes on with the state
+    it began with.
     """
 
     classes: np.ndarray

@@ -25,6 +25,7 @@ from gptree.storage import (
     KERNEL,
     StorageError,
     below,
+    check_load_arguments,
     decode,
     encode,
     kernel_from_parts,
@@ -66,6 +67,7 @@ def load_estimator(
     device: str | None,
 ) -> Any:
     """Read a tree or a forest, one of the given classes by name."""
+    check_load_arguments(kernel, settings)
     document, tensors = read_folder(folder)
     name = str(document.get("estimator"))
     if name not in classes:
@@ -206,7 +208,8 @@ def _feature_map_to_parts(feature_map: Any) -> tuple[dict[str, Any] | None, dict
         return None, {}
     if type(feature_map) is UnitLength:
         return {"name": "unit"}, {}
-    assert type(feature_map) is SphereMap  # anything else was refused when the parameters were encoded
+    if type(feature_map) is not SphereMap:  # set_params may have changed the parameter since the fit
+        raise StorageError(f"the fitted feature map {feature_map!r} cannot be stored without code.")
     mean = {"feature_map.mean": torch.as_tensor(feature_map.mean_)}
     return {"name": "sphere", "non_negative": feature_map.non_negative_}, mean
 

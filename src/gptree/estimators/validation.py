@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import torch
@@ -11,6 +11,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from torch import Tensor
 
 from gptree.experts import Expert, PriorScores, SklearnExpert
+from gptree.inference import PredictAt
 
 #: Bytes for Gram matrices, factors and working memory on a CPU; on a GPU a quarter of its memory.
 MEMORY_BUDGET = 2**31
@@ -68,6 +69,12 @@ def memory_bytes(memory_budget: int | None, device: torch.device) -> int:
     if not memory_budget >= 2**20:
         raise ValueError(f"memory_budget is in bytes and must be at least 2**20, got {memory_budget!r}.")
     return int(memory_budget)
+
+
+def check_predict_at(predict_at: Any) -> None:
+    """Raise unless it is a name of how nodes predict."""
+    if predict_at not in get_args(PredictAt):
+        raise ValueError(f'predict_at must be "mean" or "quadrature", not {predict_at!r}.')
 
 
 def as_expert(prior_mean: Any) -> Expert | None:

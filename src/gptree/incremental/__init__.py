@@ -1,14 +1,24 @@
 """Classes that keep arriving: what is kept, where new classes go, and a journal of what happened."""
 
 from gptree.incremental.base import base_experts, base_novelty, base_of, fit_base, with_novel_experts
-from gptree.incremental.exemplars import Herding, KMeansExemplars, KMeansPlusPlusExemplars
+from gptree.incremental.exemplars import Herding, KMeansExemplars, KMeansPlusPlusExemplars, Selection
 from gptree.incremental.journal import ClassRegistry, Entry, replay
 from gptree.incremental.sessions import grow
 from gptree.incremental.state import BaseState, GrownState, GrowthConfig, Novelty
-from gptree.incremental.strategies import Graft, Growth, RebuildTree, SessionTree, SharedRoot, Strategy
+from gptree.incremental.strategies import (
+    Build,
+    Graft,
+    Growth,
+    Placement,
+    RebuildTree,
+    SessionTree,
+    SharedRoot,
+    Strategy,
+)
 
 __all__ = [
     "BaseState",
+    "Build",
     "ClassRegistry",
     "Entry",
     "Graft",
@@ -19,7 +29,9 @@ __all__ = [
     "KMeansExemplars",
     "KMeansPlusPlusExemplars",
     "Novelty",
+    "Placement",
     "RebuildTree",
+    "Selection",
     "SessionTree",
     "SharedRoot",
     "Strategy",

@@ -1,4 +1,4 @@
-"""Learning, from base classes alone, how novel classes are told from old classes and from one another.
+"""Episodes: base classes play novel ones, so that the experts for novel classes can be chosen in the base session.
 
 An episode takes some of the base classes for novel ones: they keep as many examples as a novel class comes with, the
 others most of theirs, and held-out examples of both are queries. Every setting of the experts for novel classes is

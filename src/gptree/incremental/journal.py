@@ -209,14 +209,14 @@ def _merge_classes(registry: ClassRegistry, entry: Entry, number: int) -> ClassR
         return _relabelled(registry, host.label, into)
     host = next((c for c in novel if c.label == into), novel[0])
     guests = [c for c in novel if c is not host]
-    heads = [c.features[: c.first] for c in (host, *guests)]
-    tails = [c.features[c.first :] for c in (host, *guests)]
+    firsts = [c.features[: c.first] for c in (host, *guests)]
+    rests = [c.features[c.first :] for c in (host, *guests)]
     origins = [c.origins[: c.first] for c in (host, *guests)] + [c.origins[c.first :] for c in (host, *guests)]
     merged = replace(
         host,
-        features=torch.cat([*heads, *tails]),
+        features=torch.cat([*firsts, *rests]),
         origins=sum(origins, ()),
-        first=sum(len(head) for head in heads),
+        first=sum(len(part) for part in firsts),
     )
     kept = (merged if c is host else c for c in registry.novel if c not in guests)
     return _relabelled(replace(registry, novel=tuple(kept)), host.label, into)

@@ -63,7 +63,7 @@ def grow(
 class _Memory:
     """Examples kept of the classes there are: exemplars of the base classes, then everything that came later.
 
-    Classes are numbered as the registry order them: base classes that are still there, then novel ones.
+    Classes are numbered as the registry orders them: base classes that are still there, then novel ones.
     """
 
     features: Tensor

@@ -45,7 +45,7 @@ class BaseState:
     stands_for: Tensor
     """(n,) how many examples each row stands for."""
     exemplars: Tensor
-    """(m,) the rows that represent the classes where novel ones are told from them; class after class."""
+    """(m,) the exemplars of the classes, class after class."""
     exemplar_weights: Tensor
     """(m,) how many examples of their class they stand for there."""
     left_out: Tensor | None

@@ -149,7 +149,7 @@ class Growth(Settings):
         Examples kept of each base class.
     shots : int
         Examples that a novel class is expected to come with; the base session rehearses with so many.
-    strategy : SharedRoot(), SessionTree(), RebuildTree(), Graft() or one of your own
+    strategy : SharedRoot(), SessionTree(), RebuildTree(), Graft(), one of your own, or a name
         Where novel classes go in a tree.
     selection : KMeansExemplars(), Herding(), KMeansPlusPlusExemplars() or one of your own
         Which examples of a class are kept.
@@ -170,11 +170,9 @@ class Growth(Settings):
             value = getattr(self, name)
             whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
             require(bool(whole and value >= 1), f"{name} must be a whole number of at least 1, got {value!r}.")
-        if not isinstance(self.strategy, Strategy):
-            raise TypeError(
-                f"strategy must be SharedRoot(), SessionTree(), RebuildTree() or Graft(), not {self.strategy!r}."
-            )
+        object.__setattr__(self, "strategy", Strategy.of(self.strategy))
         if not isinstance(self.selection, Selection):
             raise TypeError(
-                f"selection must be KMeansExemplars(), Herding() or KMeansPlusPlusExemplars(), not {self.selection!r}."
+                "selection must be KMeansExemplars(), Herding(), KMeansPlusPlusExemplars() or one of your own, not "
+                f"{self.selection!r}."
             )

@@ -32,7 +32,7 @@ from gptree.tree import ClassTree, class_log_probabilities
 
 @dataclass(frozen=True)
 class ForestModel:
-    """Fitted trees. `labels` are only keys for randomness; classes are column numbers here."""
+    """Fitted trees; classes are column numbers here."""
 
     trees: tuple[ClassTree, ...]
     node_of: tuple[Tensor, ...]

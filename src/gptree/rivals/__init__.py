@@ -9,6 +9,7 @@ A new rival is one file in `frozen`, `incremental`, `gibbs` or `deep`. Every fil
 registers itself under its `name`.
 """
 
+from gptree.rivals import deep, frozen, gibbs, incremental
 from gptree.rivals.base import RIVALS, RivalClassifier
 from gptree.rivals.deep.base import DeepRival
 from gptree.rivals.deep.gpdnn import GPDNN
@@ -30,6 +31,7 @@ from gptree.rivals.incremental.logistic_memory import LogisticMemory
 from gptree.rivals.incremental.mapped import Mapped
 from gptree.rivals.incremental.ranpac import SessionRanPAC
 from gptree.rivals.incremental.teen import TeenLDA
+from gptree.settings import import_modules
 
 __all__ = [
     "GIBBS_RIVALS",
@@ -58,3 +60,6 @@ __all__ = [
     "StreamingLDA",
     "TeenLDA",
 ]
+
+for family in (deep, frozen, gibbs, incremental):  # last: a new file may import the names above
+    import_modules(family.__name__, family.__path__)

@@ -1,6 +1,14 @@
 """Models on disk: folders written as a whole, records, settings and kernels as JSON and tensors."""
 
-from gptree.storage.codec import KERNEL, JsonValue, decode, encode, labels_from_json, labels_to_json
+from gptree.storage.codec import (
+    KERNEL,
+    JsonValue,
+    check_load_arguments,
+    decode,
+    encode,
+    labels_from_json,
+    labels_to_json,
+)
 from gptree.storage.files import write_atomically
 from gptree.storage.folder import DOCUMENT, StorageError, read_folder, write_folder
 from gptree.storage.kernels import kernel_from_parts, kernel_to_parts
@@ -13,6 +21,7 @@ __all__ = [
     "Serializable",
     "StorageError",
     "below",
+    "check_load_arguments",
     "decode",
     "encode",
     "kernel_from_parts",

@@ -16,13 +16,17 @@ KERNEL = {"@": "kernel"}  # stands for a kernel object, which is stored beside t
 
 
 class JsonValue:
-    """Mixin for values that a parameter may hold and that write themselves as JSON; known by their class name."""
+    """Mixin for values of the library that write themselves as JSON; known by their class name.
+
+    A subclass outside the library has code of its own, which no file can hold: it is not registered.
+    """
 
     _kinds: ClassVar[dict[str, type[JsonValue]]] = {}
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        JsonValue._kinds[cls.__name__] = cls
+        if cls.__module__.startswith("gptree."):
+            JsonValue._kinds[cls.__name__] = cls
 
     def to_json(self) -> dict[str, Any]:
         """A plain dictionary; empty unless the class says otherwise."""
@@ -34,8 +38,8 @@ class JsonValue:
         return cls(**data)
 
 
-def encode(name: str, value: Any) -> Any:
-    """The value of the parameter `name` as JSON.
+def encode(name: str, value: Any, inside: bool = False) -> Any:
+    """The value of the parameter `name` as JSON; `inside` a settings value there can be no kernel.
 
     Raises
     ------
@@ -48,18 +52,21 @@ def encode(name: str, value: Any) -> Any:
         case np.generic():
             return value.item()
         case np.ndarray() | list() | tuple():
-            return [encode(name, item) for item in value]
-        case Kernel():
+            return [encode(name, item, inside) for item in value]
+        case Kernel() if not inside:
             return KERNEL
         case np.random.RandomState():
             return None  # the seed drawn from it is stored beside the parameters
     kind = type(value)
     if JsonValue._kinds.get(kind.__name__) is kind:
         return {"@": kind.__name__, **value.to_json()}
-    if is_dataclass(value) and Settings.kind(kind.__name__) is kind:
-        return {"@": kind.__name__} | {f.name: encode(name, getattr(value, f.name)) for f in fields(value)}
+    known = Settings.kind(kind.__name__)
+    if is_dataclass(value) and known is kind:
+        return {"@": kind.__name__} | {f.name: encode(name, getattr(value, f.name), True) for f in fields(value)}
     advice = (
-        "Apply your own transformer before the estimator, in a Pipeline, and save the two separately."
+        f"{kind.__name__} was defined again since: set_params({name}=…) to a value of the new class."
+        if known is not None and issubclass(kind, Settings)
+        else "Apply your own transformer before the estimator, in a Pipeline, and save the two separately."
         if name == "feature_map"
         else "Settings that can be stored are frozen dataclasses that subclass gptree.settings.Settings."
     )
@@ -86,9 +93,20 @@ def decode(value: Any, settings: Sequence[type] = ()) -> Any:
             f"the stored setting {name!r} is unknown here. Import the module that defines it, or hand the class over: "
             f"load_model(folder, settings=[{name}])."
         )
-    values = {key: decode(item, settings) for key, item in rest.items()}
-    # a settings value is hashable, so its sequences are tuples
-    return kind(**{key: tuple(item) if isinstance(item, list) else item for key, item in values.items()})
+    return kind(**{key: _hashable(decode(item, settings)) for key, item in rest.items()})
+
+
+def _hashable(value: Any) -> Any:
+    """Lists as tuples, also inside others: a settings value is hashable."""
+    return tuple(map(_hashable, value)) if isinstance(value, list) else value
+
+
+def check_load_arguments(kernel: Any, settings: Any) -> None:
+    """Raise a TypeError unless `kernel` is None or a kernel, and `settings` a sequence of classes."""
+    if not isinstance(kernel, Kernel | None):
+        raise TypeError(f"kernel must be a GPyTorch kernel like the stored one, not {kernel!r}.")
+    if isinstance(settings, type) or not all(isinstance(kind, type) for kind in settings):
+        raise TypeError(f"settings is a list of classes of your own, as in settings=[Mine]; got {settings!r}.")
 
 
 def labels_to_json(labels: np.ndarray) -> dict[str, Any]:

@@ -90,7 +90,7 @@ def read_folder(folder: str | Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     if _digest(arrays) != document.get("sha256"):
         raise StorageError(f"{arrays} is damaged: its checksum differs from the one in {DOCUMENT}.")
     try:
-        # copied, so that they start where fresh arrays do: products may differ in the last bit by alignment
+        # copied, so that they start where new arrays do: products may differ in the last bit by alignment
         tensors = {name: value.clone() for name, value in load_file(arrays).items()}
         tensors |= {name: tensors[other] for name, other in document["aliases"].items()}
     except (SafetensorError, KeyError) as error:

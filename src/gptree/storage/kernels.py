@@ -55,7 +55,7 @@ def kernel_from_parts(
     if given is None and document["structure"] is None:
         raise StorageError(
             f"the model was fitted with the kernel {document['class']}, which only your own code can make: "
-            "pass one like it, load(folder, kernel=…); its hyper-parameters will be set from the file."
+            "pass one like it, load_model(folder, kernel=…); its hyper-parameters will be set from the file."
         )
     kernel = _rebuild(document["structure"]) if given is None else copy.deepcopy(given)
     if document["sets"] and not kernel.batch_shape:

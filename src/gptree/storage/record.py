@@ -68,8 +68,7 @@ def restore(tensors: dict[str, Tensor], settings: dict[str, Any]) -> Any:
     """The record whose `state()` this is."""
     kind = Serializable._kinds.get(settings.get("kind", ""))
     if kind is None:
-        known = ", ".join(sorted(Serializable._kinds))
-        raise ValueError(f"unknown kind of stored value {settings.get('kind')!r}; this version knows {known}.")
+        raise ValueError(f"unknown kind of stored value {settings.get('kind')!r}: import the module that defines it.")
     values: dict[str, Any] = {key: value for key, value in tensors.items() if "." not in key}
     for key, value in settings.items():
         if isinstance(value, dict):

@@ -1,5 +1,7 @@
 """Class trees: structure, builders, edits, text and pictures. Nothing here knows what decides at a node."""
 
+from gptree.settings import import_modules
+from gptree.tree import builders
 from gptree.tree.builders import (
     BalancedTwoMeans,
     Chain,
@@ -43,3 +45,5 @@ __all__ = [
     "to_newick",
     "to_text",
 ]
+
+import_modules(builders.__name__, builders.__path__)  # last: a new file may import the names above

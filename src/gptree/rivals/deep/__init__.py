@@ -2,7 +2,3 @@
 
 They are no classifiers: give one as `head=` to `gptree.deep.train`.
 """
-
-from gptree.settings import import_modules
-
-import_modules(__name__, __path__)
