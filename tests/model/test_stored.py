@@ -209,7 +209,9 @@ def test_a_kernel_that_only_its_author_can_make_is_asked_for(name: str, tmp_path
             p += 0.3
     model = fit(CoordinateAscent(), k=k)
     save(model, tmp_path)
-    with pytest.raises(StorageError, match=r"only your own code can make: pass one like it, load_model\(folder, kernel=…\)"):
+    with pytest.raises(
+        StorageError, match=r"only your own code can make: pass one like it, load_model\(folder, kernel=…\)"
+    ):
         load(tmp_path)
     given = OWN[name]()
     before = {key: value.clone() for key, value in given.state_dict().items()}

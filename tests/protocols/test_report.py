@@ -99,6 +99,13 @@ def write_run(folder: Path, rows: list[Row], details: list[Row] | None = None, e
     return folder
 
 
+@pytest.fixture
+def no_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For tests of the words and tables alone: rendering the pictures is most of the work."""
+    for module in ("markup", "report"):
+        monkeypatch.setattr(f"gptree.protocols.{module}.inline_svg", lambda *_, **__: "")
+
+
 @pytest.fixture(scope="module")
 def page_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = write_run(tmp_path_factory.mktemp("run"), made_up_rows(), made_up_details())
@@ -347,6 +354,7 @@ DAMAGE: list[tuple[Callable[[Row], str], str]] = [
 ]
 
 
+@pytest.mark.usefixtures("no_pictures")
 @pytest.mark.parametrize(("damaged", "complaint"), DAMAGE)
 def test_a_damaged_row_is_left_out_and_reported(tmp_path: Path, damaged: Callable[[Row], str], complaint: str) -> None:
     rows = made_up_rows()
@@ -363,6 +371,7 @@ def test_a_damaged_row_is_left_out_and_reported(tmp_path: Path, damaged: Callabl
         assert sessions[1 + session][2] == slow_estimate(own, 100, 1)
 
 
+@pytest.mark.usefixtures("no_pictures")
 def test_a_repeated_row_counts_once(tmp_path: Path) -> None:
     rows = made_up_rows(seeds=1)
     again = {**rows[0], "accuracy": 0.125}
@@ -371,12 +380,14 @@ def test_a_repeated_row_counts_once(tmp_path: Path) -> None:
     assert page.tables["forest, session by session"][1][2] == "12.5"
 
 
+@pytest.mark.usefixtures("no_pictures")
 def test_many_complaints_are_cut_short(tmp_path: Path) -> None:
     run = write_run(tmp_path, made_up_rows(), extra="?\n" * 100)
     page = Page(write_report(run).read_text(encoding="utf-8"))
     assert "… and 80 more." in page.words
 
 
+@pytest.mark.usefixtures("no_pictures")
 @pytest.mark.parametrize(
     ("changes", "complaint"),
     [
@@ -409,6 +420,7 @@ def test_one_row_of_one_seed(tmp_path: Path) -> None:
     assert line[5] == "–"  # no harmonic mean without novel classes
 
 
+@pytest.mark.usefixtures("no_pictures")
 def test_a_method_without_a_complete_seed_has_no_summary(tmp_path: Path) -> None:
     rows = [row for row in made_up_rows(seeds=1) if (row["method"], row["session"]) != ("forest", 2)]
     page = Page(write_report(write_run(tmp_path, rows)).read_text(encoding="utf-8"))
