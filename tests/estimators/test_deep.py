@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -342,3 +343,17 @@ def test_the_paper_on_digits() -> None:
     model.set_params(training__epochs=10, training__cross_entropy_epochs=5, training__batch_size=16)
     model.set_params(training__learning_rate=0.05, variational__inducing=3)
     assert model.fit(X, Y).score(X, Y) > 0.7
+
+
+@pytest.mark.parametrize("classifier", [None, GPTreeClassifier(random_state=0)], ids=["variational", "estimator"])
+def test_it_has_the_attributes_of_its_siblings(classifier: Any) -> None:
+    model = small(classifier=classifier).fit(X, Y)
+    path, winners = model.decision_path(X[:9]), model.predict_log_proba(X[:9]).argmax(1)
+    assert path.shape == (9, model.tree_.n_nodes)
+    for row, winner in zip(path.toarray(), winners, strict=True):
+        assert set(np.flatnonzero(row)) == {node for node, _ in model.tree_.path(winner)}
+    assert len(model.diagnostics_["posterior"]) == model.tree_.n_nodes
+    assert model.kernel_.batch_shape == torch.Size([])
+    if classifier is None:  # three inducing points a class
+        members = [len(model.tree_.members(node)) for node in range(model.tree_.n_nodes)]
+        assert model.diagnostics_["inducing_points"].tolist() == [3 * count for count in members]
