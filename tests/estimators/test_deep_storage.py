@@ -248,3 +248,19 @@ def test_a_device_that_is_not_there(tmp_path: Path) -> None:
     small().fit(X, Y).save(tmp_path)
     with pytest.raises(ValueError, match='device="cpu"'):
         load_model(tmp_path, device="cuda")
+
+
+def test_a_network_may_call_its_parameters_as_it_likes(tmp_path: Path) -> None:
+    class Prefixed(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.prefix = torch.nn.Parameter(torch.ones(1))
+            self.rest = torch.nn.Flatten()
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.prefix * self.rest(x)
+
+    model = small(Prefixed()).fit(PICTURES, Y)
+    model.save(tmp_path / "model")
+    loaded = load_model(tmp_path / "model", backbone=Prefixed())
+    assert np.array_equal(loaded.predict_log_proba(PICTURES), model.predict_log_proba(PICTURES))

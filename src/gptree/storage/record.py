@@ -80,7 +80,7 @@ def restore(tensors: dict[str, Tensor], settings: dict[str, Any]) -> Any:
     return kind(**values)
 
 
-def present(prefix: str, **tensors: Tensor | None) -> dict[str, Tensor]:
+def present(prefix: str, /, **tensors: Tensor | None) -> dict[str, Tensor]:
     """The tensors that are not None, named below `prefix`."""
     return {f"{prefix}.{name}": value for name, value in tensors.items() if value is not None}
 
