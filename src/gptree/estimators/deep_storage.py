@@ -29,12 +29,13 @@ from gptree.deep import (
 )
 from gptree.estimators.deep_inputs import Inputs
 from gptree.estimators.deep_state import DeepState
-from gptree.estimators.forest import GPForestClassifier, GPTreeClassifier
+from gptree.estimators.forest import TREE_CLASSIFIERS, GPForestClassifier, GPTreeClassifier
 from gptree.estimators.storage import load_estimator
 from gptree.settings import require
 from gptree.storage import (
     DOCUMENT,
     StorageError,
+    as_tuples,
     below,
     check_load_arguments,
     decode,
@@ -114,9 +115,8 @@ def load_deep(
             ensemble = _ensemble_from_parts(document["ensemble"], below("ensemble", tensors), state, kernel, settings)
             state = replace(state, ensemble=ensemble)
         else:
-            families = {family.__name__: family for family in (GPTreeClassifier, GPForestClassifier)}
             inner = Path(folder) / document["classifier"]
-            classifier = load_estimator(inner, families, None if own_kernel else kernel, settings, device)
+            classifier = load_estimator(inner, TREE_CLASSIFIERS, None if own_kernel else kernel, settings, device)
             estimator.classifier = clone(classifier)
             state = replace(state, classifier=classifier)
         estimator.state_ = state
@@ -294,8 +294,7 @@ def _layer_from_parts(
 
 
 def _inputs_from_json(data: Mapping[str, Any]) -> Inputs:
-    values: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in data.items()}
-    return Inputs(**values)
+    return Inputs(**{key: as_tuples(value) for key, value in data.items()})
 
 
 def _encode(name: str, value: Any) -> Any:

@@ -312,3 +312,9 @@ class GPForestClassifier(_TreeClassifier):
         if not (isinstance(self.n_estimators, int | np.integer) and self.n_estimators >= 1):
             raise ValueError(f"n_estimators must be a positive number, got {self.n_estimators!r}.")
         return int(self.n_estimators)
+
+
+TREE_CLASSIFIERS: dict[str, type[_TreeClassifier]] = {
+    family.__name__: family for family in (GPTreeClassifier, GPForestClassifier)
+}
+"""The classifiers of trees, by the name under which files hold them."""

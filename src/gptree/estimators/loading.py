@@ -11,7 +11,7 @@ from gpytorch.kernels import Kernel
 from torch import nn
 
 from gptree.estimators.deep import DeepGPTreeClassifier
-from gptree.estimators.forest import GPForestClassifier, GPTreeClassifier
+from gptree.estimators.forest import TREE_CLASSIFIERS
 from gptree.estimators.storage import load_estimator
 from gptree.settings import require
 from gptree.storage import DOCUMENT
@@ -57,5 +57,4 @@ def load_model(
     if name == DeepGPTreeClassifier.__name__:
         return DeepGPTreeClassifier.load(folder, backbone, kernel=kernel, settings=settings, device=device)
     require(backbone is None, f"{folder} holds no network, and needs no backbone.")
-    families = {family.__name__: family for family in (GPTreeClassifier, GPForestClassifier)}
-    return load_estimator(folder, families, kernel, settings, device)
+    return load_estimator(folder, TREE_CLASSIFIERS, kernel, settings, device)

@@ -24,6 +24,7 @@ from gptree.model.stored import model_from_parts, model_to_parts
 from gptree.storage import (
     KERNEL,
     StorageError,
+    as_tuples,
     below,
     check_load_arguments,
     decode,
@@ -170,8 +171,7 @@ def _record_from_parts(settings: dict[str, Any] | None, tensors: Mapping[str, Te
 
 
 def _entry_from_parts(entry: Mapping[str, Any], features: Tensor | None) -> Entry:
-    values: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in entry.items()}
-    return Entry(**values, features=features)
+    return Entry(**{key: as_tuples(value) for key, value in entry.items()}, features=features)
 
 
 def _base_to_parts(base: BaseState, tensors: dict[str, Tensor]) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from gptree.storage.codec import (
     KERNEL,
     JsonValue,
+    as_tuples,
     check_load_arguments,
     decode,
     encode,
@@ -20,6 +21,7 @@ __all__ = [
     "JsonValue",
     "Serializable",
     "StorageError",
+    "as_tuples",
     "below",
     "check_load_arguments",
     "decode",

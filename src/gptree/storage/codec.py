@@ -93,12 +93,12 @@ def decode(value: Any, settings: Sequence[type] = ()) -> Any:
             f"the stored setting {name!r} is unknown here. Import the module that defines it, or hand the class over: "
             f"load_model(folder, settings=[{name}])."
         )
-    return kind(**{key: _hashable(decode(item, settings)) for key, item in rest.items()})
+    return kind(**{key: as_tuples(decode(item, settings)) for key, item in rest.items()})
 
 
-def _hashable(value: Any) -> Any:
-    """Lists as tuples, also inside others: a settings value is hashable."""
-    return tuple(map(_hashable, value)) if isinstance(value, list) else value
+def as_tuples(value: Any) -> Any:
+    """Lists as the tuples that they were before JSON, also inside others: settings are hashable."""
+    return tuple(map(as_tuples, value)) if isinstance(value, list) else value
 
 
 def check_load_arguments(kernel: Any, settings: Any) -> None:
