@@ -19,6 +19,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from gptree.storage.document import inside, parse_document
+from gptree.storage.errors import StorageError, ensure
 from gptree.storage.files import write_atomically
 from gptree.storage.version2 import upgraded
 
@@ -26,10 +28,6 @@ FORMAT = "gptree"
 VERSION = 3
 DOCUMENT = "model.json"
 _OWN_FILES = re.compile(r"arrays-\w+\.safetensors|\.(arrays|model\.json)-\d+\.tmp")  # beside the document
-
-
-class StorageError(ValueError):
-    """A folder that holds no model, a damaged one, or one of a version that cannot be read."""
 
 
 def write_folder(folder: str | Path, document: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
@@ -70,21 +68,18 @@ def read_folder(folder: str | Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     path = folder / DOCUMENT
     if not path.is_file():
         raise StorageError(f"{folder} holds no gptree model: there is no {DOCUMENT} in it.")
-    try:
-        document = json.loads(path.read_text(encoding="utf-8"))
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise StorageError(f"{path} is damaged: it is not valid JSON ({error}).") from None
+    document = parse_document(path.read_bytes(), path)
     if not isinstance(document, dict) or document.get("format") != FORMAT:
         raise StorageError(f"{path} was not written by gptree.")
     version = document.get("version")
-    if version not in (2, VERSION):
+    if version not in (2, VERSION) or not isinstance(version, int):
         raise StorageError(
             f"{folder} holds a model of format version {version}; this gptree reads versions 2 to {VERSION}. "
             "Load it with the gptree that wrote it, or install a newer gptree."
         )
     if document.pop("checksum", None) != _checksum(document):
         raise StorageError(f"{path} is damaged: its content differs from what was written.")
-    arrays = folder / Path(str(document.get("arrays"))).name
+    arrays = inside(folder, document.get("arrays"), ".safetensors")
     if not arrays.is_file():
         raise StorageError(f"{folder} is damaged: {arrays.name} is missing.")
     if _digest(arrays) != document.get("sha256"):
@@ -92,8 +87,10 @@ def read_folder(folder: str | Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     try:
         # copied, so that they start where new arrays do: products may differ in the last bit by alignment
         tensors = {name: value.clone() for name, value in load_file(arrays).items()}
-        tensors |= {name: tensors[other] for name, other in document["aliases"].items()}
-    except (SafetensorError, KeyError) as error:
+        aliases = document.get("aliases")
+        ensure(isinstance(aliases, dict), f"{folder} is damaged: aliases is no table of names.")
+        tensors |= {name: tensors[other] for name, other in aliases.items()}
+    except (SafetensorError, KeyError, TypeError) as error:
         raise StorageError(f"{folder} is damaged: {error}.") from None
     return upgraded(document, tensors) if version == 2 else (document, tensors)
 
