@@ -13,6 +13,7 @@ from gptree.estimators.feature_map import SphereMap, UnitLength, make_feature_ma
 from gptree.estimators.state import FittedState
 from gptree.estimators.validation import as_expert, check_predict_at
 from gptree.incremental import BaseState, ClassRegistry
+from gptree.maths.kernels import KERNEL_NAMES
 from gptree.settings import require
 from gptree.storage import Number, ensure
 from gptree.tree import ClassTree, TreeBuilder
@@ -35,8 +36,8 @@ def check_parameters(estimator: Any) -> None:
     check_predict_at(estimator.predict_at)
     estimator._placement()
     estimator._n_trees()
-    if isinstance(estimator.kernel, str | None):
-        estimator._kernel()
+    named = not isinstance(estimator.kernel, str) or estimator.kernel in KERNEL_NAMES
+    ensure(named, f"kernel is {estimator.kernel!r:.80}.")
     estimator._large_nodes(estimator._inference())
     as_expert(estimator.prior_mean)
     make_feature_map(estimator.feature_map)

@@ -138,7 +138,7 @@ def _restored_field(
         value = tuple(_restored_part(f"{label}.{k}", below(f"{name}.{k}", tensors), v, part, sizes) for k, v in parts)
         if part.count is not None:
             agree(label, sizes, part.count, len(value))
-    ensure(conforms(value, kind), f"{label} is {value!r:.80}.")
+    ensure(conforms(value, kind), f"{label} is a {type(value).__name__}, which it cannot be.")
     return stated.check(label, value) if isinstance(stated, Number) else value
 
 
