@@ -143,9 +143,8 @@ def load_deep(
             log=_log_from_json(document["log"]),
             best_epoch=COUNT.check("best_epoch", document["best_epoch"]),
         )
-        ensure(
-            (document["classifier"] is None) != (document["ensemble"] is None), "either layers or a classifier predict."
-        )
+        one = (document["classifier"] is None) != (document["ensemble"] is None)
+        ensure(one, "either layers or a classifier predict.")
         if document["classifier"] is None:
             ensemble = _ensemble_from_parts(
                 document["ensemble"], below("ensemble", tensors), state, width, kernel, settings
@@ -384,14 +383,14 @@ def _layer_from_parts(
         weight = Array("outputs d").check("weight", tensors.get("weight"), dict(sizes))
         layer: Any = settings.layer(weight.shape[1], sizes["C"], 0, weight.dtype)
     else:
-        ensure(
-            isinstance(settings, VariationalTree) and isinstance(document.get("kernel"), dict), "a layer is no tree."
-        )
+        complete = isinstance(settings, VariationalTree) and isinstance(document.get("kernel"), dict)
+        ensure(complete, "a layer is no tree.")
         own = document["kernel"].get("structure") is None
         points = Array("P d").check("points", tensors.get("points"), sizes)
         point_class = Array("P", below="C").check("point_class", tensors.get("point_class"), sizes)
         tree = ClassTree.from_json(document["tree"])
         agree("the tree of a layer", sizes, "C", tree.n_classes)
+        _check_precisions(tree, point_class, settings.cap, tensors)
         nodes, given = tree.n_nodes, given if own else None
         kernel = kernel_from_parts(document["kernel"], tensors, "kernel", given, points.dtype, sizes["d"], nodes)
         counts = torch.ones(tree.n_classes, dtype=torch.long)
@@ -400,6 +399,15 @@ def _layer_from_parts(
     layer = layer.to(place)
     layer.load_state_dict(tensors)  # every number of it
     return layer
+
+
+def _check_precisions(tree: ClassTree, point_class: Tensor, cap: int | None, tensors: Mapping[str, Tensor]) -> None:
+    """Raise unless there are about as many numbers of precision matrices as the nodes have, before these are made."""
+    of_leaf = torch.bincount(point_class, minlength=tree.n_classes).numpy()[tree.order]
+    ends = np.concatenate([[0], np.cumsum(of_leaf)])
+    points = np.minimum(ends[tree.hi] - ends[tree.lo], np.inf if cap is None else cap)
+    stored = sum(value.numel() for name, value in tensors.items() if name.startswith("precision_"))
+    ensure(float(np.square(points.astype(float)).sum()) <= 4 * stored, "a layer lacks precision matrices.")
 
 
 def _check_layer(layer: Any, tensors: Mapping[str, Tensor]) -> None:

@@ -93,10 +93,8 @@ def model_from_parts(
     StorageError
         If it is not as `docs/format.md` says.
     """
-    ensure(
-        isinstance(document, Mapping) and document.keys() >= _KEYS,
-        f"{name} is incomplete or damaged: parts are missing.",
-    )
+    whole = isinstance(document, Mapping) and document.keys() >= _KEYS
+    ensure(whole, f"{name} is incomplete or damaged: parts are missing.")
     budget = Number(least=2**20, most=2**62, whole=True).check(f"{name}.memory_budget", document["memory_budget"])
     sizes = {} if sizes is None else sizes
     trees = _trees(document["trees"], sizes, name)
