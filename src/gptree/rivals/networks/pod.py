@@ -30,7 +30,7 @@ def proxy_scores(features: Tensor, proxies: Tensor) -> Tensor:
         With one proxy a class, or equal ones, 2 cos(h, θ_c) − 2.
     """
     h, theta = normalize(features, dim=-1), normalize(proxies, dim=-1)
-    s = 2 * torch.einsum("bd,ckd->bck", h, theta) - 2
+    s = 2 * (h @ theta.flatten(0, 1).T).unflatten(1, proxies.shape[:2]) - 2
     return (s.softmax(-1) * s).sum(-1)
 
 
