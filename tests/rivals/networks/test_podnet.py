@@ -54,9 +54,9 @@ def test_nca_is_its_loop_in_both_forms():
         s = [scale * (value - max(row)) for value in row]
         code.append(-s[true] + math.log(1 + sum(math.exp(s[c]) for c in range(4) if c != true)))
     assert 0.0 in paper  # the hinge is reached
-    assert float(nca_loss(y, torch.tensor(t), scale, margin)) == pytest.approx(np.mean(paper))
+    assert float(nca_loss(scale * y, torch.tensor(t), scale * margin)) == pytest.approx(np.mean(paper))
     for ignored in (0.0, margin):
-        assert float(nca_loss(y, torch.tensor(t), scale, ignored, "code")) == pytest.approx(np.mean(code))
+        assert float(nca_loss(scale * y, torch.tensor(t), scale * ignored, "code")) == pytest.approx(np.mean(code))
 
 
 # ---------------------------------------------------------------------------------------------------- distillation

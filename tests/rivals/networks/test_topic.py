@@ -34,7 +34,7 @@ def slow_step(m, ages, f, rate, decay, lifetime):
 
 def test_gas_is_its_loop():
     x, _ = blobs(4, 15, spread=0.4)
-    settings = NeuralGas(nodes=7, rate=0.3, decay=1.5, lifetime=3)
+    settings = NeuralGas(rate=0.3, decay=1.5, lifetime=3)
     gas = Gas(x[:7].clone(), torch.full((7, 7), torch.inf))
     m, ages = x[:7].tolist(), {}
     removed = 0
@@ -52,22 +52,22 @@ def test_gas_is_its_loop():
 def test_gas_at_its_limits():
     x = torch.randn(8, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     gas = Gas(x[:7].clone(), torch.full((7, 7), torch.inf))
-    NeuralGas(nodes=7, rate=0.1, decay=1e-3).step(gas, x[7])
+    NeuralGas(rate=0.1, decay=1e-3).step(gas, x[7])
     winner = int((x[:7] - x[7]).square().sum(1).argmin())
     expected = x[:7].clone()
     expected[winner] += 0.1 * (x[7] - x[winner])
     torch.testing.assert_close(gas.centroids, expected)  # decay → 0 moves the winner alone
-    NeuralGas(nodes=7, rate=1.0, decay=1e-3).step(gas, x[7])
+    NeuralGas(rate=1.0, decay=1e-3).step(gas, x[7])
     assert torch.equal(gas.centroids[winner], x[7])  # a rate of 1 brings it to the row
 
 
 def test_every_class_has_nodes_and_nodes_their_pictures():
     x, y = blobs(6, 40)
-    gas = NeuralGas(nodes=24, draws=240).fit(x, seed=0)
+    gas = NeuralGas(draws=240).fit(x, 24, seed=0)
     found = cells(x, y, gas.centroids)
     # a class without a node in none of 100 seeds, in 3 of 100 with 12 nodes
     assert set(found.labels) >= set(range(6))
-    again = NeuralGas(nodes=24, draws=240).fit(x, seed=0)
+    again = NeuralGas(draws=240).fit(x, 24, seed=0)
     assert torch.equal(gas.centroids, again.centroids)
     assert torch.equal(gas.ages, again.ages)
     assert gas.ages[gas.ages.isfinite()].max() <= 200
@@ -94,7 +94,7 @@ def test_cells_are_their_loop():
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"nodes": 1}, "nodes must be at least 2"),
+        ({"lifetime": 0}, "lifetime must be at least 1"),
         ({"rate": 0.0}, "rate is a part"),
         ({"decay": 0.0}, "decay must be positive"),
     ],
@@ -102,6 +102,21 @@ def test_cells_are_their_loop():
 def test_wrong_gas_is_refused(settings, message):
     with pytest.raises(ValueError, match=message):
         NeuralGas(**settings)
+    with pytest.raises(ValueError, match="at least two nodes"):
+        NeuralGas().fit(torch.zeros(3, 2), 1, seed=0)
+
+
+def test_new_nodes_are_neighbours_of_the_nodes_beside_them():
+    x, _ = blobs(4, 15)
+    gas = NeuralGas().fit(x, 12, seed=0)
+    before = [part.clone() for part in gas]
+    new = torch.stack([x[0] + 0.02, torch.full((6,), 3.0).double()])
+    near = NeuralGas().neighbours(gas, x[:1] + 0.02, new)
+    assert near.shape == (2, 14)
+    nearest = int((gas.centroids - new[0]).square().sum(1).argmin())
+    assert near[0].nonzero().flatten().tolist() == [nearest]
+    assert not near[1].any()  # no row came near it
+    assert all(torch.equal(a, b) for a, b in zip(before, gas, strict=True))
 
 
 # -------------------------------------------------------------------------------------------------------- losses

@@ -37,12 +37,10 @@ class Cells(NamedTuple):
 
 @dataclass(frozen=True)
 class NeuralGas(Settings):
-    """Settings of a gas; N and α and the lifetime of an edge are those of TOPIC, whose rate is not published.
+    """Settings of a gas; α and the lifetime of an edge are those of TOPIC, whose rate is not published.
 
     Parameters
     ----------
-    nodes : int
-        N; fewer where there are fewer rows.
     rate : float
         η, by how much of the way the nearest node goes to a row.
     decay : float
@@ -53,27 +51,26 @@ class NeuralGas(Settings):
         Rows that are drawn, one after the other without replacement; a pass over all rows if there are no more.
     """
 
-    nodes: int = 400
     rate: float = 0.02
     decay: float = 10.0
     lifetime: int = 200
     draws: int = 10_000
 
     def __post_init__(self) -> None:
-        for name, least in (("nodes", 2), ("lifetime", 1), ("draws", 1)):
+        for name, least in (("lifetime", 1), ("draws", 1)):
             require_whole(name, getattr(self, name), least)
         require(0 < self.rate <= 1, f"rate is a part of the way in (0, 1], not {self.rate}.")
         require(self.decay > 0, f"decay must be positive, not {self.decay}.")
 
-    def fit(self, features: Tensor, seed: int) -> Gas:
-        """The gas after one pass over rows of features (n, d), begun at random rows.
+    def fit(self, features: Tensor, nodes: int, seed: int) -> Gas:
+        """The gas of N nodes, or as many as there are rows, after one pass over rows of features (n, d).
 
-        The nodes move after every row, so this is a loop; it runs on the CPU, where a step costs least.
+        It begins at random rows. The nodes move after every row, so this is a loop; it runs on the CPU, where a step costs least.
         """
         features = features.detach().cpu()
-        require(len(features) >= 2, "a neural gas needs at least two rows.")
+        require(min(nodes, len(features)) >= 2, "a neural gas needs at least two nodes and two rows.")
         random = np.random.default_rng(seed)
-        first = random.choice(len(features), min(self.nodes, len(features)), replace=False)
+        first = random.choice(len(features), min(nodes, len(features)), replace=False)
         gas = Gas(features[torch.from_numpy(first)].clone(), torch.full((len(first),) * 2, torch.inf))
         for row in random.permutation(len(features))[: self.draws].tolist():
             self.step(gas, features[row])
@@ -95,6 +92,19 @@ class NeuralGas(Settings):
         row[second] = 0
         row[row > self.lifetime] = torch.inf
         ages[nearest] = ages[:, nearest] = row
+
+    def neighbours(self, gas: Gas, features: Tensor, new: Tensor) -> Tensor:
+        """Which nodes the new nodes (k, d) get edges to when rows (n, d) are shown to the grown gas; (k, N + k).
+
+        The gas itself stays as it is.
+        """
+        nodes, count = len(gas.centroids), len(new)
+        ages = torch.full((nodes + count,) * 2, torch.inf)
+        ages[:nodes, :nodes] = gas.ages.cpu()
+        grown = Gas(torch.cat([gas.centroids, new.to(gas.centroids)]).cpu(), ages)
+        for f in features.to(gas.centroids).cpu():
+            self.step(grown, f)
+        return grown.ages[nodes:].isfinite()
 
 
 def cells(features: Tensor, labels: np.ndarray, centroids: Tensor) -> Cells:

@@ -34,31 +34,29 @@ def proxy_scores(features: Tensor, proxies: Tensor) -> Tensor:
     return (s.softmax(-1) * s).sum(-1)
 
 
-def nca_loss(scores: Tensor, y: Tensor, scale: Tensor | float, margin: float = 0.6, form: NCA = "paper") -> Tensor:
+def nca_loss(logits: Tensor, y: Tensor, margin: Tensor | float, form: NCA = "paper") -> Tensor:
     """The loss of PODNet's classifier.
 
-    Paper: mean_i [−η (y_y − δ) + log Σ_{c≠y} exp(η y_c)]₊. Released code: the margin is taken from every score and so
-    has no effect, there is no hinge, and the denominator has a 1 for the class itself:
-    mean_i [−s_y + log(1 + Σ_{c≠y} exp s_c)] with s = η (y − max_c y_c).
+    Paper: mean_i [−(s_y − margin) + log Σ_{c≠y} exp s_c]₊. Released code: the margin is taken from every score and so has
+    no effect, there is no hinge, and the denominator has a 1 for the class itself: mean_i [−s_y + log(1 + Σ_{c≠y} exp
+    s_c)], where the largest s of the row is taken from all.
 
     Parameters
     ----------
-    scores : Tensor (B, C)
-        y of `proxy_scores`.
+    logits : Tensor (B, C)
+        s = η y with y of `proxy_scores`.
     y : Tensor (B,)
         Classes.
-    scale : Tensor or float
-        η.
-    margin : float
-        δ.
+    margin : Tensor or float
+        η δ.
     form : "paper" or "code"
     """
-    true = one_hot(y, scores.shape[1]).bool()
+    true = one_hot(y, logits.shape[1]).bool()
     if form == "code":
-        s = scale * (scores - scores.amax(1, keepdim=True))
+        s = logits - logits.amax(1, keepdim=True)
         return (s.masked_fill(true, 0.0).logsumexp(1) - s[true]).mean()
-    others = (scale * scores).masked_fill(true, -torch.inf).logsumexp(1)
-    return relu(others - scale * (scores[true] - margin)).mean()
+    others = logits.masked_fill(true, -torch.inf).logsumexp(1)
+    return relu(others - logits[true] + margin).mean()
 
 
 def pod_spatial(old: Sequence[Tensor], new: Sequence[Tensor]) -> Tensor:
