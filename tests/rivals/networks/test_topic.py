@@ -8,7 +8,7 @@ import torch
 from torch.nn.functional import normalize
 
 from gptree.rivals.networks.neural_gas import Gas, NeuralGas, cells
-from gptree.rivals.networks.topic import anchor_loss, centre_loss, code_weights, margin_loss
+from gptree.rivals.networks.topic import anchor_loss, centre_loss, margin_loss, precisions
 
 
 def blobs(classes: int, each: int, dimension: int = 6, spread: float = 0.05, seed: int = 0):
@@ -111,7 +111,9 @@ def test_new_nodes_are_neighbours_of_the_nodes_beside_them():
     gas = NeuralGas().fit(x, 12, seed=0)
     before = [part.clone() for part in gas]
     new = torch.stack([x[0] + 0.02, torch.full((6,), 3.0).double()])
-    near = NeuralGas().neighbours(gas, x[:1] + 0.02, new)
+    grown = NeuralGas().grown(gas, x[:1] + 0.02, new)
+    assert torch.equal(grown.centroids, torch.cat([gas.centroids, new]))
+    near = grown.ages[12:].isfinite()
     assert near.shape == (2, 14)
     nearest = int((gas.centroids - new[0]).square().sum(1).argmin())
     assert near[0].nonzero().flatten().tolist() == [nearest]
@@ -136,7 +138,7 @@ def test_anchor_loss():
     variances = torch.rand(5, 4, dtype=torch.float64, generator=random) + 0.1
     mahalanobis = sum(float((t[j] + shift - t[j]) @ torch.linalg.inv(variances[j].diag()) @ shift) for j in range(5))
     assert float(anchor_loss(t + shift, t, 1 / variances)) == pytest.approx(mahalanobis / 20)
-    assert code_weights(torch.tensor([0.4, 0.6]), 0.9).tolist() == pytest.approx([1.0, 0.9])
+    assert precisions(torch.tensor([[1.0, 2.0], [0.0, 1.0]])).tolist() == [[1.0, 0.5], [pytest.approx(100), 1.0]]
 
 
 def test_min_and_max_terms_are_their_loops():
@@ -152,6 +154,14 @@ def test_min_and_max_terms_are_their_loops():
     assert total > 0
     assert float(margin_loss(new, old, 0.5)) == pytest.approx(total)
     assert float(margin_loss(new, old, 1e-9)) == 0
+    near = torch.rand(3, 7, generator=random) < 0.5
+    total = 0.0
+    for i in range(3):
+        for j, other in enumerate([*old, *new]):
+            if near[i, j] and (j < 4 or j - 4 > i):
+                total += max(0.0, 0.5 - float((new[i] - other).norm()))
+    assert total > 0
+    assert float(margin_loss(new, old, 0.5, near)) == pytest.approx(total)
     equal = torch.zeros(2, 4, requires_grad=True)
     margin_loss(equal, old[:0].float(), 0.5).backward()
     assert equal.grad is not None

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -64,6 +64,8 @@ class Lesson:
     device : torch.device
     log : list of dict
         A row a training: steps, first and last loss.
+    extra : dict of Tensor
+        What the method keeps beside, as it was before the session.
     """
 
     student: Model
@@ -76,6 +78,7 @@ class Lesson:
     seed: int
     device: torch.device
     log: list[dict[str, Any]]
+    extra: Mapping[str, Tensor] = field(default_factory=dict)
 
     @cached_property
     def codes(self) -> Tensor:
@@ -95,6 +98,7 @@ class Lesson:
         freeze_old: bool = False,
         network: bool = True,
         rows: np.ndarray | None = None,
+        batches: Sequence[np.ndarray] | None = None,
         teacher: Model | None = None,
         maps: bool = False,
         extra: Sequence[dict[str, Any]] = (),
@@ -111,8 +115,11 @@ class Lesson:
             Whether the network is trained, or the classifier alone.
         rows : int array or None
             Some of the rows of the lesson; None is all.
+        batches : sequence of int arrays or None
+            The rows of every step; None lets `how` say it.
         teacher : Model or None
-            None is the model before the session.
+            None is the model before the session. The student itself is none: its own outputs then stand for the
+            teacher's.
         maps : bool
             Whether the maps of the stages are wanted.
         extra : sequence of dict
@@ -126,7 +133,7 @@ class Lesson:
         trained = [p for group in groups for p in group["params"]]
         with gradients_of(trained, self.student):
             optimiser, losses = make_optimiser(groups, how), []
-            for number, (entered, of) in enumerate(self._entered(rows, how)):
+            for number, (entered, of) in enumerate(self._entered(rows, how, batches)):
                 rate = how.rate(number)
                 for group in optimiser.param_groups:
                     group["lr"] = rate * group["times"]
@@ -142,9 +149,10 @@ class Lesson:
 
     def _step(self, entered: Tensor, rows: Tensor, how: SessionTraining, teacher: Model, maps: bool) -> Step:
         with autocast(self.device, how):
-            with torch.no_grad():
-                old = teacher.outputs(entered, how.trainable, maps)
-            now = self.student.outputs(entered, how.trainable, maps)
+            now = old = self.student.outputs(entered, how.trainable, maps)
+            if teacher is not self.student:
+                with torch.no_grad():
+                    old = teacher.outputs(entered, how.trainable, maps)
         return Step(rows, self.codes[rows], rows >= self.memory, now, old)
 
     def _groups(self, how: SessionTraining, freeze_old: bool, network: bool) -> list[dict[str, Any]]:
@@ -160,7 +168,9 @@ class Lesson:
         ]
         return [group for group in groups if group["params"]]
 
-    def _entered(self, rows: np.ndarray, how: SessionTraining) -> Iterator[tuple[Tensor, Tensor]]:
+    def _entered(
+        self, rows: np.ndarray, how: SessionTraining, batches: Sequence[np.ndarray] | None
+    ) -> Iterator[tuple[Tensor, Tensor]]:
         """For each step what enters the trained part of the network, and of which rows.
 
         Rows that are not augmented go through the frozen part once for all steps.
@@ -172,7 +182,7 @@ class Lesson:
         place = np.full(len(self.y), -1)
         place[plain] = np.arange(len(plain))
         kept = self._frozen(plain, how) if len(plain) else None
-        plan = self._plan(rows, how)
+        plan = self._plan(rows, how, batches)
         augmented = [Batch(batch.rows[changed[batch.rows]], batch.seed) for batch in plan]
         for batch, seen, x in zip(plan, augmented, self.arrays.batches(augmented, self.device), strict=True):
             parts = []
@@ -182,7 +192,7 @@ class Lesson:
             others = batch.rows[~changed[batch.rows]]
             if kept is not None and len(others):
                 at = torch.as_tensor(place[others], device=self.device)
-                parts.append(kept if len(at) == len(kept) and how.batch_size is None else kept[at])
+                parts.append(kept if len(at) == len(kept) and batches is None and how.batch_size is None else kept[at])
             of = torch.as_tensor(np.concatenate([seen.rows, others]), device=self.device)
             yield torch.cat(parts) if len(parts) > 1 else parts[0], of
 
@@ -192,17 +202,19 @@ class Lesson:
             batches = self.arrays.batches(clean_plan(rows, AT_ONCE), self.device)
             return torch.cat([self.student.trunk(x, how.trainable) for x in batches])
 
-    def _plan(self, rows: np.ndarray, how: SessionTraining) -> list[Batch]:
-        """All rows in every step, or batches of them in random order, epoch after epoch."""
+    def _plan(self, rows: np.ndarray, how: SessionTraining, batches: Sequence[np.ndarray] | None) -> list[Batch]:
+        """The batches given, or all rows in every step, or batches of them in random order, epoch after epoch."""
         phase = len(self.log)
         seeds = [key(self.seed, self.session, phase, STEP, number) for number in range(how.steps)]
+        if batches is not None:
+            return [Batch(batch, seed) for batch, seed in zip(batches, seeds, strict=True)]
         if how.batch_size is None or how.batch_size >= len(rows):
             return [Batch(rows, seed) for seed in seeds]
         random = np.random.default_rng([self.seed, self.session, phase, ORDER])
         a_time = len(rows) // how.batch_size
         order = [random.permutation(rows)[: a_time * how.batch_size] for _ in range(-(-how.steps // a_time))]
-        batches = np.concatenate(order).reshape(-1, how.batch_size)
-        return [Batch(batch, seed) for batch, seed in zip(batches[: how.steps], seeds, strict=True)]
+        drawn = np.concatenate(order).reshape(-1, how.batch_size)
+        return [Batch(batch, seed) for batch, seed in zip(drawn[: how.steps], seeds, strict=True)]
 
     def _finish(self, how: SessionTraining, losses: list[float], trained: list[nn.Parameter]) -> None:
         self.log.append({"session": self.session, "steps": how.steps, "first_loss": losses[0], "last_loss": losses[1]})

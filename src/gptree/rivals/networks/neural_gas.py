@@ -93,18 +93,19 @@ class NeuralGas(Settings):
         row[row > self.lifetime] = torch.inf
         ages[nearest] = ages[:, nearest] = row
 
-    def neighbours(self, gas: Gas, features: Tensor, new: Tensor) -> Tensor:
-        """Which nodes the new nodes (k, d) get edges to when rows (n, d) are shown to the grown gas; (k, N + k).
+    def grown(self, gas: Gas, features: Tensor, new: Tensor) -> Gas:
+        """The gas with new nodes (k, d) behind the old ones, and the edges that rows (n, d) make when they are shown.
 
-        The gas itself stays as it is.
+        All nodes stay where they are.
         """
         nodes, count = len(gas.centroids), len(new)
+        centroids = torch.cat([gas.centroids, new.to(gas.centroids)]).cpu()
         ages = torch.full((nodes + count,) * 2, torch.inf)
-        ages[:nodes, :nodes] = gas.ages.cpu()
-        grown = Gas(torch.cat([gas.centroids, new.to(gas.centroids)]).cpu(), ages)
+        ages[:nodes, :nodes] = gas.ages
+        moving = Gas(centroids.clone(), ages)
         for f in features.to(gas.centroids).cpu():
-            self.step(grown, f)
-        return grown.ages[nodes:].isfinite()
+            self.step(moving, f)
+        return Gas(centroids, ages)
 
 
 def cells(features: Tensor, labels: np.ndarray, centroids: Tensor) -> Cells:
