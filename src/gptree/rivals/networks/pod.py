@@ -2,18 +2,95 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Sequence
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
 
-import numpy as np
 import torch
 from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.functional import cosine_similarity, normalize, one_hot, relu
 
+from gptree.deep import Objective, ObjectiveLayer
+from gptree.rivals.networks.blocks import precise, unit
+from gptree.rivals.networks.classifiers import ScaledLayer, SessionClassifier
+from gptree.settings import require, require_whole
+
 NCA = Literal["paper", "code"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProxyNCA(Objective):
+    """PODNet's loss of several proxies a class, η learned from 1 on; `Objective` has more parameters.
+
+    Parameters
+    ----------
+    proxies : int
+        K, of a class.
+    margin : float
+        δ.
+    form : "paper" or "code"
+        See `nca_loss`.
+    """
+
+    name: ClassVar[str] = "proxy-nca"
+
+    proxies: int = 10
+    margin: float = 0.6
+    form: NCA = "paper"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_whole("proxies", self.proxies, 1)
+        require(self.margin >= 0, f"margin must not be negative, got {self.margin}.")
+        require(self.form in ("paper", "code"), f'form is "paper" or "code", not {self.form!r}.')
+
+    def layer(self, width: int, n_classes: int, seed: int, dtype: torch.dtype) -> ProxyLayer:
+        return ProxyLayer(self, width, n_classes, seed, dtype)
+
+    def logits(self, layer: ObjectiveLayer, embeddings: Tensor) -> Tensor:
+        assert isinstance(layer, ProxyLayer)
+        return layer.scale * proxy_scores(embeddings, layer.weight)
+
+    def cost(self, logits: Tensor, y: Tensor, scale: Tensor | float = 1.0) -> Tensor:
+        """The mean loss of rows with logits (B, C) and classes y (B,); the scale is the η in the logits.
+
+        The margin has no part in the gradient of η: before classes are δ apart it would drive η below zero, where the
+        order of the classes is the wrong one.
+        """
+        return nca_loss(logits, y, torch.as_tensor(scale).detach() * self.margin, self.form)
+
+
+class ProxyLayer(ScaledLayer):
+    """Its weight is (C, K, d)."""
+
+    objective: ProxyNCA
+
+    def __init__(self, objective: ProxyNCA, width: int, n_classes: int, seed: int, dtype: torch.dtype) -> None:
+        super().__init__(objective, width, n_classes, seed, dtype)
+        random = torch.Generator().manual_seed(seed)
+        shape = (len(self.weight), objective.proxies, width)
+        self.weight = nn.Parameter(torch.empty(shape, dtype=dtype).uniform_(-1, 1, generator=random) / width**0.5)
+
+    def loss(self, embeddings: Tensor, y: Tensor, seed: int) -> Tensor:
+        logits = self.objective.logits(self, embeddings)
+        targets = self.objective.targets(y, self.n_classes, seed)
+        costs = [weight * self.objective.cost(logits, t, self.scale) for weight, t in targets]
+        return torch.stack(costs).sum()
+
+    def plain_loss(self, embeddings: Tensor, y: Tensor) -> Tensor:
+        return self.objective.cost(self.scores(embeddings), y, self.scale)
+
+
+class ProxyClassifier(SessionClassifier):
+    """A `SessionClassifier` whose rows are proxies (k, K, d), and which has a scale."""
+
+    def forward(self, features: Tensor) -> Tensor:
+        assert self.scale is not None
+        return self.scale * proxy_scores(features, self.weight)
 
 
 def proxy_scores(features: Tensor, proxies: Tensor) -> Tensor:
@@ -29,8 +106,7 @@ def proxy_scores(features: Tensor, proxies: Tensor) -> Tensor:
     Tensor (B, C)
         With one proxy a class, or equal ones, 2 cos(h, θ_c) − 2.
     """
-    h, theta = normalize(features, dim=-1), normalize(proxies, dim=-1)
-    s = 2 * (h @ theta.flatten(0, 1).T).unflatten(1, proxies.shape[:2]) - 2
+    s = 2 * (unit(features) @ unit(proxies).flatten(0, 1).T).unflatten(1, proxies.shape[:2]) - 2
     return (s.softmax(-1) * s).sum(-1)
 
 
@@ -70,7 +146,7 @@ def pod_spatial(old: Sequence[Tensor], new: Sequence[Tensor]) -> Tensor:
 
 
 def _profiles(x: Tensor) -> Tensor:
-    squares = x.square()
+    squares = precise(x).square()
     return normalize(torch.cat([squares.sum(3).flatten(1), squares.sum(2).flatten(1)], 1), dim=1)
 
 
@@ -87,7 +163,7 @@ def pod_flat(old: Tensor, new: Tensor) -> Tensor:
 
 def adaptive_factor(seen: int, new: int) -> float:
     """√(N_seen / N_new), the new classes counted among those seen."""
-    return float(np.sqrt(seen / new))
+    return math.sqrt(seen / new)
 
 
 def imprinted_proxies(features: Tensor, count: int, norm: float, noise: float, seed: int) -> Tensor:
@@ -109,16 +185,16 @@ def imprinted_proxies(features: Tensor, count: int, norm: float, noise: float, s
     seed : int
         Of the k-means and of the noise.
     """
-    unit = normalize(features, dim=1)
+    rows = unit(features)
     if count == 1:
-        centres = unit.mean(0, keepdim=True)
-    elif len(unit) <= count:
-        centres = unit
+        centres = rows.mean(0, keepdim=True)
+    elif len(rows) <= count:
+        centres = rows
     else:
         with warnings.catch_warnings():  # fewer distinct rows than centres: some centres coincide
             warnings.simplefilter("ignore", ConvergenceWarning)
             clusters: Any = KMeans(count, n_init=1, random_state=seed)  # pyright: ignore[reportArgumentType]
-            centres = torch.from_numpy(clusters.fit(unit.cpu().numpy()).cluster_centers_).to(unit)
+            centres = torch.from_numpy(clusters.fit(rows.cpu().numpy()).cluster_centers_).to(rows)
     repeated = normalize(centres, dim=1).repeat(-(-count // len(centres)), 1)[:count]
     random = torch.Generator().manual_seed(seed)
     moves = torch.randn(repeated.shape, generator=random) * noise / repeated.shape[1] ** 0.5
