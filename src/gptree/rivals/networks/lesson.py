@@ -161,30 +161,33 @@ class Lesson:
         return [group for group in groups if group["params"]]
 
     def _entered(self, rows: np.ndarray, how: SessionTraining) -> Iterator[tuple[Tensor, Tensor]]:
-        """For each step what enters the trained part of the network, and of which rows.
+        """For each step what enters the trained part of the network, and of which rows, augmented ones first.
 
-        Rows that are not augmented go through the frozen part once for all steps.
+        Rows that are not augmented go through the frozen part once for all steps. Nothing waits for the device.
         """
         changed = np.zeros(len(self.y), dtype=bool)
         if self.arrays.augment:
             changed[0 if how.augment_memory else self.memory :] = True
-        plain = rows[~changed[rows]]
-        place = np.full(len(self.y), -1)
+        plain, place = rows[~changed[rows]], np.zeros(len(self.y), dtype=np.int64)
         place[plain] = np.arange(len(plain))
         kept = self._frozen(plain, how) if len(plain) else None
-        plan = self._plan(rows, how)
-        augmented = [Batch(batch.rows[changed[batch.rows]], batch.seed) for batch in plan]
-        for batch, seen, x in zip(plan, augmented, self.arrays.batches(augmented, self.device), strict=True):
+        plan = [
+            Batch(batch.rows[np.argsort(~changed[batch.rows], kind="stable")], batch.seed)
+            for batch in self._plan(rows, how)
+        ]
+        counts = [int(changed[batch.rows].sum()) for batch in plan]
+        ordered = np.stack([batch.rows for batch in plan])
+        of, places = (torch.as_tensor(each, device=self.device) for each in (ordered, place[ordered]))
+        seen = [Batch(batch.rows[:count], batch.seed) for batch, count in zip(plan, counts, strict=True) if count]
+        pictures = self.arrays.batches(seen, self.device)
+        for number, count in enumerate(counts):
             parts = []
-            if len(seen.rows):
+            if count:
                 with autocast(self.device, how):
-                    parts.append(self.student.trunk(x, how.trainable))
-            others = batch.rows[~changed[batch.rows]]
-            if kept is not None and len(others):
-                at = torch.as_tensor(place[others], device=self.device)
-                parts.append(kept if len(at) == len(kept) and how.batch_size is None else kept[at])
-            of = torch.as_tensor(np.concatenate([seen.rows, others]), device=self.device)
-            yield torch.cat(parts) if len(parts) > 1 else parts[0], of
+                    parts.append(self.student.trunk(next(pictures), how.trainable))
+            if kept is not None and count < ordered.shape[1]:
+                parts.append(kept.index_select(0, places[number, count:]))
+            yield torch.cat(parts) if len(parts) > 1 else parts[0], of[number]
 
     @torch.no_grad()
     def _frozen(self, rows: np.ndarray, how: SessionTraining) -> Tensor:
