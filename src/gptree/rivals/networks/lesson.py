@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -18,7 +18,7 @@ from gptree.rivals.networks.model import Model, Outputs
 from gptree.rivals.networks.settings import SessionTraining
 
 #: Keys that set the uses of a seed apart.
-BASE, ORDER, STEP, ROWS = range(4)
+ORDER, STEP, ROWS = range(3)
 #: Rows that go through the frozen part of a network together.
 AT_ONCE = 512
 
@@ -171,30 +171,32 @@ class Lesson:
     def _entered(
         self, rows: np.ndarray, how: SessionTraining, batches: Sequence[np.ndarray] | None
     ) -> Iterator[tuple[Tensor, Tensor]]:
-        """For each step what enters the trained part of the network, and of which rows.
+        """For each step what enters the trained part of the network, and of which rows, augmented ones first.
 
-        Rows that are not augmented go through the frozen part once for all steps.
+        Rows that are not augmented go through the frozen part once for all steps. Nothing waits for the device.
         """
         changed = np.zeros(len(self.y), dtype=bool)
         if self.arrays.augment:
             changed[0 if how.augment_memory else self.memory :] = True
-        plain = rows[~changed[rows]]
-        place = np.full(len(self.y), -1)
+        plain, place = rows[~changed[rows]], np.zeros(len(self.y), dtype=np.int64)
         place[plain] = np.arange(len(plain))
         kept = self._frozen(plain, how) if len(plain) else None
-        plan = self._plan(rows, how, batches)
-        augmented = [Batch(batch.rows[changed[batch.rows]], batch.seed) for batch in plan]
-        for batch, seen, x in zip(plan, augmented, self.arrays.batches(augmented, self.device), strict=True):
+        drawn = self._batches(rows, how) if batches is None else batches
+        ordered = [batch[np.argsort(~changed[batch], kind="stable")] for batch in drawn]
+        together, sizes = np.concatenate(ordered), [len(batch) for batch in ordered]
+        of, places = (torch.as_tensor(each, device=self.device).split(sizes) for each in (together, place[together]))
+        seen = [batch[changed[batch]] for batch in ordered]
+        seeds = [key(self.seed, self.session, len(self.log), STEP, number) for number in range(len(seen))]
+        plan = [Batch(batch, seed) for batch, seed in zip(seen, seeds, strict=True) if len(batch)]
+        pictures = iter(self.arrays.batches(plan, self.device))
+        for number, augmented in enumerate(seen):
             parts = []
-            if len(seen.rows):
+            if len(augmented):
                 with autocast(self.device, how):
-                    parts.append(self.student.trunk(x, how.trainable))
-            others = batch.rows[~changed[batch.rows]]
-            if kept is not None and len(others):
-                at = torch.as_tensor(place[others], device=self.device)
-                parts.append(kept if len(at) == len(kept) and batches is None and how.batch_size is None else kept[at])
-            of = torch.as_tensor(np.concatenate([seen.rows, others]), device=self.device)
-            yield torch.cat(parts) if len(parts) > 1 else parts[0], of
+                    parts.append(self.student.trunk(next(pictures), how.trainable))
+            if kept is not None and len(augmented) < sizes[number]:
+                parts.append(kept.index_select(0, places[number][len(augmented) :]))
+            yield torch.cat(parts) if len(parts) > 1 else parts[0], of[number]
 
     @torch.no_grad()
     def _frozen(self, rows: np.ndarray, how: SessionTraining) -> Tensor:
@@ -202,19 +204,15 @@ class Lesson:
             batches = self.arrays.batches(clean_plan(rows, AT_ONCE), self.device)
             return torch.cat([self.student.trunk(x, how.trainable) for x in batches])
 
-    def _plan(self, rows: np.ndarray, how: SessionTraining, batches: Sequence[np.ndarray] | None) -> list[Batch]:
-        """The batches given, or all rows in every step, or batches of them in random order, epoch after epoch."""
-        phase = len(self.log)
-        seeds = [key(self.seed, self.session, phase, STEP, number) for number in range(how.steps)]
-        if batches is not None:
-            return [Batch(batch, seed) for batch, seed in zip(batches, seeds, strict=True)]
-        if how.batch_size is None or how.batch_size >= len(rows):
-            return [Batch(rows, seed) for seed in seeds]
-        random = np.random.default_rng([self.seed, self.session, phase, ORDER])
-        a_time = len(rows) // how.batch_size
-        order = [random.permutation(rows)[: a_time * how.batch_size] for _ in range(-(-how.steps // a_time))]
-        drawn = np.concatenate(order).reshape(-1, how.batch_size)
-        return [Batch(batch, seed) for batch, seed in zip(drawn[: how.steps], seeds, strict=True)]
+    def _batches(self, rows: np.ndarray, how: SessionTraining) -> Iterable[np.ndarray]:
+        """All rows in every step, or batches of them in random order, epoch after epoch."""
+        size = min(how.batch_size or len(rows), len(rows))
+        if size == len(rows):
+            return [rows] * how.steps
+        random = np.random.default_rng([self.seed, self.session, len(self.log), ORDER])
+        a_time = len(rows) // size
+        epochs = [random.permutation(rows)[: a_time * size] for _ in range(-(-how.steps // a_time))]
+        return np.concatenate(epochs).reshape(-1, size)[: how.steps]
 
     def _finish(self, how: SessionTraining, losses: list[float], trained: list[nn.Parameter]) -> None:
         self.log.append({"session": self.session, "steps": how.steps, "first_loss": losses[0], "last_loss": losses[1]})

@@ -17,7 +17,17 @@ from gptree.estimators.deep_inputs import Inputs
 from gptree.rivals.networks.blocks import precise
 from gptree.rivals.networks.settings import Trainable
 from gptree.settings import require
-from gptree.storage import StorageError, as_tuples, below, decode, encode, labels_from_json, labels_to_json, read_folder, write_folder
+from gptree.storage import (
+    StorageError,
+    as_tuples,
+    below,
+    decode,
+    encode,
+    labels_from_json,
+    labels_to_json,
+    read_folder,
+    write_folder,
+)
 
 KIND = "base network"
 
