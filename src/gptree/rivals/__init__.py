@@ -15,11 +15,13 @@ from gptree.rivals.deep.base import DeepRival
 from gptree.rivals.deep.gpdnn import GPDNN
 from gptree.rivals.deep.sv_dkl import SVDKL
 from gptree.rivals.frozen.class_mean import NearestClassMean
+from gptree.rivals.frozen.kernel_logistic import KernelLogistic
 from gptree.rivals.frozen.lda import ShrinkageLDA
 from gptree.rivals.frozen.logistic import LogisticClassifier
 from gptree.rivals.frozen.neighbours import NearestNeighbours
 from gptree.rivals.frozen.ranpac import RanPAC
 from gptree.rivals.frozen.ridge import SoftmaxRidge
+from gptree.rivals.frozen.smoothed_logistic import SmoothedLogistic
 from gptree.rivals.gibbs.base import GIBBS_RIVALS, GibbsRival, OverBudget
 from gptree.rivals.gibbs.logistic_softmax import LogisticSoftmaxGP
 from gptree.rivals.gibbs.one_vs_each import OneVsEachGP
@@ -42,6 +44,7 @@ __all__ = [
     "DeepRival",
     "GibbsRival",
     "IncrementalRival",
+    "KernelLogistic",
     "LogisticClassifier",
     "LogisticMemory",
     "LogisticSoftmaxGP",
@@ -55,6 +58,7 @@ __all__ = [
     "SessionClassMean",
     "SessionRanPAC",
     "ShrinkageLDA",
+    "SmoothedLogistic",
     "SoftmaxRidge",
     "StickBreakingGP",
     "StreamingLDA",
