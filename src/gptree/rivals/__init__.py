@@ -32,7 +32,8 @@ from gptree.rivals.incremental.lda import StreamingLDA
 from gptree.rivals.incremental.logistic_memory import LogisticMemory
 from gptree.rivals.incremental.mapped import Mapped
 from gptree.rivals.incremental.ranpac import SessionRanPAC
-from gptree.rivals.incremental.teen import TeenLDA
+from gptree.rivals.incremental.shrunk_means import ShrunkMeanLDA
+from gptree.rivals.incremental.teen import Teen
 from gptree.settings import import_modules
 
 __all__ = [
@@ -58,11 +59,12 @@ __all__ = [
     "SessionClassMean",
     "SessionRanPAC",
     "ShrinkageLDA",
+    "ShrunkMeanLDA",
     "SmoothedLogistic",
     "SoftmaxRidge",
     "StickBreakingGP",
     "StreamingLDA",
-    "TeenLDA",
+    "Teen",
 ]
 
 for family in (deep, frozen, gibbs, incremental):  # last: a new file may import the names above
