@@ -48,6 +48,7 @@ from gptree.storage import (
     agree,
     as_tuples,
     below,
+    check_free,
     check_load_arguments,
     check_types,
     decode,
@@ -58,9 +59,11 @@ from gptree.storage import (
     kernel_to_parts,
     labels_from_json,
     labels_to_json,
+    locked,
     present,
     read_folder,
     reading,
+    settled,
     write_folder,
 )
 from gptree.tree import ClassTree, TreeBuilder
@@ -82,15 +85,17 @@ def save_deep(estimator: Any, folder: str | Path) -> None:
     """Write a fitted estimator into a folder."""
     folder = Path(folder)
     document, tensors = _estimator_to_parts(estimator)
-    if estimator.classifier_ is not None:
-        if not (folder / DOCUMENT).exists():
-            write_folder(folder, {"estimator": _UNFINISHED}, {})  # from here on the folder is known to be ours
-        document["classifier"] = f"classifier-{1 + max(_classifiers(folder).values(), default=0)}"
-        estimator.classifier_.save(folder / document["classifier"])
-    write_folder(folder, document, tensors)
-    for name in _classifiers(folder):
-        if name != document["classifier"]:
-            shutil.rmtree(folder / name)
+    check_free(folder)
+    with locked(folder):
+        if estimator.classifier_ is not None:
+            if not (folder / DOCUMENT).exists():
+                write_folder(folder, {"estimator": _UNFINISHED}, {})  # from here on the folder is known to be ours
+            document["classifier"] = f"classifier-{1 + max(_classifiers(folder).values(), default=0)}"
+            estimator.classifier_.save(folder / document["classifier"])
+        write_folder(folder, document, tensors)
+        for name in _classifiers(folder):
+            if name != document["classifier"]:
+                shutil.rmtree(folder / name, ignore_errors=True)
 
 
 def _classifiers(folder: Path) -> dict[str, int]:
@@ -110,6 +115,17 @@ def load_deep(
     """Read an estimator of the class `family`."""
     check_load_arguments(kernel, settings)
     folder = Path(folder)
+    return settled(folder, lambda: _load(family, folder, backbone, kernel, settings, device))
+
+
+def _load(
+    family: Any,
+    folder: Path,
+    backbone: nn.Module | None,
+    kernel: Kernel | None,
+    settings: Sequence[type],
+    device: str | None,
+) -> Any:
     with reading(folder):
         document, tensors = read_folder(folder)
     name = document.get("estimator")
