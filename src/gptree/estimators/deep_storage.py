@@ -12,6 +12,7 @@ import re
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -284,56 +285,58 @@ def _networks_from_parts(
             "load(folder, backbone=…); its parameters will be set from the file."
         )
     stored, first, width = below("network", tensors), below("backbone", tensors), None
-    for key, value in (stored | first).items():
+    for key, value in (*stored.items(), *first.items()):
         finite = not value.is_floating_point() or bool((value.abs() <= LARGEST).all())
         ensure(finite, f"the network has numbers in {key} that no network has.")
         ensure(not key.endswith("running_var") or bool((value >= 0).all()), f"{key} holds negative variances.")
     if given is None:
-        width = _check_recipe(recipe, stored, inputs, name)
+        width = _check_recipe(recipe, stored, inputs)
     before = build_backbone(recipe) if given is None else given
     network = _filled(before, stored, name)
     return network, _filled(before, first, name) if given is None and first else before, width
 
 
-def _check_recipe(recipe: Any, tensors: Mapping[str, Tensor], inputs: Inputs, name: str) -> int:
-    """The width of embeddings. A network of the recipe has the stored tensors: found out without memory for them."""
+def _check_recipe(recipe: Any, tensors: Mapping[str, Tensor], inputs: Inputs) -> int:
+    """The width of embeddings; raises before a network is made of more numbers than the file has."""
     ensure(isinstance(recipe, dict), "the recipe of the network is none.")
     for key, value in recipe.items():
         counts = value if isinstance(value, list) else [value]
         plain = all(isinstance(n, str | None) or (isinstance(n, int) and 0 <= n < 2**32) for n in counts)
         ensure(plain and len(counts) <= len(tensors), f"the recipe of the network has {key!s:.80}: {value!r:.80}.")
-    ensure(recipe.get("depth", 0) <= len(tensors), "the recipe of the network has more layers than there are arrays.")
-    with torch.device("meta"), torch.no_grad():
-        like = build_backbone(recipe).to(getattr(torch, inputs.dtype)).eval()
-        _check_like(like, tensors, name)
-        out = like(torch.empty((1, *inputs.shape), dtype=getattr(torch, inputs.dtype)))
-    ensure(out.dim() == 2, "the network gives no embeddings.")
-    return out.shape[1]
+    name, channels, embedding = recipe.get("name"), recipe.get("channels", 1), recipe.get("embedding") or 0
+    if name == "mlp":
+        widths = [recipe["features"], *recipe["hidden"]]
+        weights, takes = sum(a * b for a, b in pairwise(widths)), widths[0] == math.prod(inputs.shape)
+    elif name == "convnet":
+        widths = [recipe["width"]]
+        weights = 9 * widths[0] * (channels + widths[0] * (recipe["depth"] - 1))
+        takes = len(inputs.shape) == 3 and inputs.shape[0] == channels
+    else:
+        widths, weights = [512], 9 * 64 * channels
+        takes = len(inputs.shape) == 3 and inputs.shape[0] == channels
+    there = sum(value.numel() for value in tensors.values())
+    ensure(weights + widths[-1] * embedding <= there, f"the recipe of the network asks for more than {there} numbers.")
+    ensure(takes, f"the network does not take inputs of the shape {inputs.shape!r:.80}.")
+    return embedding or widths[-1]
 
 
 def _filled(like: nn.Module, tensors: Mapping[str, Tensor], name: str) -> nn.Module:
     """A copy of a network with the parameters and buffers given, in their dtypes."""
-    _check_like(like, tensors, name)
     network = copy.deepcopy(like)
-    network.load_state_dict(tensors, assign=True)
-    return network
-
-
-def _check_like(network: nn.Module, tensors: Mapping[str, Tensor], name: str) -> None:
-    """Raise unless tensors have the names and shapes of a network's."""
     own = network.state_dict()
     faults = [f"the file has no {n}" for n in sorted(own.keys() - tensors.keys())]
     faults += [f"the backbone has no {n}" for n in sorted(tensors.keys() - own.keys())]
-    faults += [
-        f"{n} is {tuple(own[n].shape)} in the backbone and {tuple(tensors[n].shape)} in the file"
-        for n in sorted(own.keys() & tensors.keys())
-        if own[n].shape != tensors[n].shape
-    ]
+    for n in sorted(own.keys() & tensors.keys()):
+        mine, stored = own[n], tensors[n]
+        if mine.shape != stored.shape:
+            faults.append(f"{n} is {tuple(mine.shape)} in the backbone and {tuple(stored.shape)} in the file")
+        elif mine.is_floating_point() != stored.is_floating_point():
+            faults.append(f"{n} is of {mine.dtype} in the backbone and of {stored.dtype} in the file")
     if faults:
         more = f", and {len(faults) - 5} more" if len(faults) > 5 else ""
         raise StorageError(f"the backbone does not fit the stored network, {name}: {'; '.join(faults[:5])}{more}.")
-    kinds = {n: own[n].is_floating_point() for n in own if own[n].is_floating_point() != tensors[n].is_floating_point()}
-    ensure(not kinds, f"the network has arrays of other types: {sorted(kinds)!r:.80}.")
+    network.load_state_dict(tensors, assign=True)
+    return network
 
 
 def _place(device: str) -> torch.device:

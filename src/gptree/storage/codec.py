@@ -100,9 +100,9 @@ def decode(value: Any, settings: Sequence[type] = ()) -> Any:
             f"the stored setting {name!r} is unknown here. Import the module that defines it, or hand the class over: "
             f"load_model(folder, settings=[{name}])."
         )
-    made = kind(**{key: as_tuples(decode(item, settings)) for key, item in rest.items()})
-    check_types(kind, vars(made))
-    return made
+    values = {key: as_tuples(decode(item, settings)) for key, item in rest.items()}
+    check_types(kind, values)
+    return kind(**values)
 
 
 def as_tuples(value: Any) -> Any:

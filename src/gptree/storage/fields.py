@@ -12,8 +12,10 @@ known beforehand is that of the first array which has it, and at least 1.
 from __future__ import annotations
 
 import math
+import sys
 import types
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
@@ -139,11 +141,15 @@ def agree(label: str, sizes: Sizes, name: str, size: int) -> None:
 
 @cache
 def declared(kind: type) -> Mapping[str, Any]:
-    """The annotations of a class's fields, with what is declared about them; empty if they cannot be read."""
-    try:
-        return get_type_hints(kind, include_extras=True)
-    except (NameError, TypeError):  # names that only a type checker sees
-        return {}
+    """The annotations of a class's fields, with what is declared about them; without those that cannot be read."""
+    hints = {}
+    for base in reversed(kind.__mro__):
+        names = vars(sys.modules[base.__module__]) if base.__module__ in sys.modules else {}
+        for name, annotation in base.__dict__.get("__annotations__", {}).items():
+            alone = type(base.__name__, (), {"__annotations__": {name: annotation}})
+            with suppress(NameError, TypeError):  # names that only a type checker sees
+                hints |= get_type_hints(alone, names, include_extras=True)
+    return hints
 
 
 def rule(annotation: Any) -> Any:
