@@ -11,6 +11,7 @@ known beforehand is that of the first array which has it, and at least 1.
 
 from __future__ import annotations
 
+import inspect
 import math
 import sys
 import types
@@ -145,7 +146,7 @@ def declared(kind: type) -> Mapping[str, Any]:
     hints = {}
     for base in reversed(kind.__mro__):
         names = vars(sys.modules[base.__module__]) if base.__module__ in sys.modules else {}
-        for name, annotation in base.__dict__.get("__annotations__", {}).items():
+        for name, annotation in inspect.get_annotations(base).items():
             alone = type(base.__name__, (), {"__annotations__": {name: annotation}})
             with suppress(NameError, TypeError):  # names that only a type checker sees
                 hints |= get_type_hints(alone, names, include_extras=True)
