@@ -84,6 +84,8 @@ def _in_child(seeds: Sequence[int], corpus: Corpus) -> list[str]:
             with os.fdopen(writing, "w", encoding="utf-8") as out:
                 _try_all(seeds, corpus, lambda outcome: print(json.dumps(outcome), file=out, flush=True))
             status = 0
+        except BaseException:
+            traceback.print_exc()
         finally:
             os._exit(status)
     os.close(writing)
@@ -105,7 +107,7 @@ def _try_all(seeds: Sequence[int], corpus: Corpus, report: Callable[[str], None]
     with tempfile.TemporaryDirectory(dir=WORK) as folder:
         for seed in seeds:
             signal.setitimer(signal.ITIMER_PROF, SECONDS)
-            signal.alarm(20 * SECONDS)
+            signal.alarm(int(20 * SECONDS) + 1)
             report(_outcome(seed, corpus, Path(folder)))
 
 
@@ -161,7 +163,10 @@ def mutated(case: Case, random: Random) -> tuple[dict[str, bytes], str, bool]:
             word = _change_folder(case, files, name, random)
             settings = settings or '"parameters"' in word
         else:
-            files[name], word = _CHANGES[Path(name).suffix](files[name], random)
+            try:
+                files[name], word = _CHANGES[Path(name).suffix](files[name], random)
+            except Exception:  # it has been changed before, and cannot be taken apart any more
+                files[name], word = raw_change(files[name], random)
         words.append(f"{name}: {word}")
     return files, "; ".join(words)[:200], settings
 
