@@ -54,5 +54,5 @@ def load_model(
     name = document.get("estimator") if isinstance(document, dict) else None  # reading it below says what is wrong
     if name == DeepGPTreeClassifier.__name__:
         return DeepGPTreeClassifier.load(folder, backbone, kernel=kernel, settings=settings, device=device)
-    require(backbone is None, f"{folder} holds no network, and needs no backbone.")
+    require(backbone is None or str(name) not in TREE_CLASSIFIERS, f"{folder} holds no network, and needs no backbone.")
     return load_estimator(folder, TREE_CLASSIFIERS, kernel, settings, device)

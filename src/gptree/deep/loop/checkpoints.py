@@ -51,6 +51,8 @@ FIRST_WEIGHTS = "first weights"
 ROWS_LOOKED_AT = 64
 #: Settings that change nothing in the result.
 _FREE = ("checkpoint_epochs", "checkpoint_steps")
+#: No number of a training is larger.
+LARGEST = 1e12
 _READ_ONLY = (errno.EACCES, errno.EPERM, errno.EROFS)
 
 
@@ -188,8 +190,8 @@ class Checkpoints:
             ensure(rows, "the log of a training has a table for each epoch.")
         for key, value in tensors.items():
             bound = "_constraint." in key  # of a hyper-parameter: may be infinite
-            finite = bound or not value.is_floating_point() or bool(torch.isfinite(value).all())
-            ensure(finite, f"{self.folder} holds numbers in {key} that are not finite.")
+            usual = bound or not value.is_floating_point() or bool((value.abs() <= LARGEST).all())
+            ensure(usual, f"{self.folder} holds numbers in {key} that are not finite, or huge.")
             ensure(not key.endswith("running_var") or bool((value >= 0).all()), f"{key} holds negative variances.")
             if key.rpartition(".")[2].startswith("precision_"):
                 check_precision(key, value)
