@@ -37,7 +37,9 @@ from gptree.rivals.networks.eeil import EEIL, EEILSettings
 from gptree.rivals.networks.icarl import ICaRL, ICaRLSettings
 from gptree.rivals.networks.lucir import LUCIR, LUCIRSettings
 from gptree.rivals.networks.model import BaseNetwork
+from gptree.rivals.networks.podnet import PODNet, PODNetSettings
 from gptree.rivals.networks.rehearsal import Rehearsed, RehearsedSessions, rehearse, rehearsed_sessions
+from gptree.rivals.networks.sdc import SDC, SDCSettings
 from gptree.rivals.networks.settings import (
     BaseOnly,
     MemoryBudget,
@@ -46,6 +48,7 @@ from gptree.rivals.networks.settings import (
     SessionTraining,
     SharedBudget,
 )
+from gptree.rivals.networks.topic import TOPIC, TOPICSettings
 from gptree.settings import import_modules
 
 __all__ = [
@@ -56,7 +59,9 @@ __all__ = [
     "LUCIR",
     "NETWORK_RIVALS",
     "RIVALS",
+    "SDC",
     "SVDKL",
+    "TOPIC",
     "BaseNetwork",
     "BaseOnly",
     "DeepRival",
@@ -77,11 +82,14 @@ __all__ = [
     "NetworkRivalSettings",
     "OneVsEachGP",
     "OverBudget",
+    "PODNet",
+    "PODNetSettings",
     "PerClass",
     "RanPAC",
     "Rehearsed",
     "RehearsedSessions",
     "RivalClassifier",
+    "SDCSettings",
     "SessionClassMean",
     "SessionRanPAC",
     "SessionTraining",
@@ -90,6 +98,7 @@ __all__ = [
     "SoftmaxRidge",
     "StickBreakingGP",
     "StreamingLDA",
+    "TOPICSettings",
     "TeenLDA",
     "rehearse",
     "rehearsed_sessions",

@@ -113,9 +113,9 @@ def proxy_scores(features: Tensor, proxies: Tensor) -> Tensor:
 def nca_loss(logits: Tensor, y: Tensor, margin: Tensor | float, form: NCA = "paper") -> Tensor:
     """The loss of PODNet's classifier.
 
-    Paper: mean_i [−(s_y − margin) + log Σ_{c≠y} exp s_c]₊. Released code: the margin is taken from every score and so has
-    no effect, there is no hinge, and the denominator has a 1 for the class itself: mean_i [−s_y + log(1 + Σ_{c≠y} exp
-    s_c)], where the largest s of the row is taken from all.
+    Paper: mean_i [−(s_y − margin) + log Σ_{c≠y} exp s_c]₊. Released code: the margin is taken from every score and so
+    has no effect, there is no hinge, and the denominator has a 1 for the class itself: mean_i [−s_y + log(1 + Σ_{c≠y}
+    exp s_c)], where the largest s of the row is taken from all.
 
     Parameters
     ----------
@@ -128,11 +128,11 @@ def nca_loss(logits: Tensor, y: Tensor, margin: Tensor | float, form: NCA = "pap
     form : "paper" or "code"
     """
     true = one_hot(y, logits.shape[1]).bool()
+    s = logits - logits.amax(1, keepdim=True) if form == "code" else logits
+    own = s.gather(1, y[:, None])[:, 0]
     if form == "code":
-        s = logits - logits.amax(1, keepdim=True)
-        return (s.masked_fill(true, 0.0).logsumexp(1) - s[true]).mean()
-    others = logits.masked_fill(true, -torch.inf).logsumexp(1)
-    return relu(others - logits[true] + margin).mean()
+        return (s.masked_fill(true, 0.0).logsumexp(1) - own).mean()
+    return relu(s.masked_fill(true, -torch.inf).logsumexp(1) - own + margin).mean()
 
 
 def pod_spatial(old: Sequence[Tensor], new: Sequence[Tensor]) -> Tensor:

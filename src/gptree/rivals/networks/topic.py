@@ -29,7 +29,7 @@ from gptree.rivals.networks.settings import (
 from gptree.settings import require
 
 #: Relative to the mean of all variances: a cell of one row has none.
-LEAST_VARIANCE = 0.01
+LEAST_VARIANCE = 0.1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,9 +40,9 @@ class TOPICSettings(NetworkRivalSettings):
     ----------
     form : "code" or "paper"
         What anchors must not move from, and which centres must keep away from each other. Released scripts: their own
-        features before the session; centres of all classes. Paper: the centroid of their node, in units of the variances
-        of its cell (times the mean variance, so that weights mean the same in both forms); each new node and its
-        neighbours in the gas.
+        features before the session; centres of all classes. Paper: the centroid of their node, in units of the
+        variances of its cell (times the mean variance, so that weights mean the same in both forms); each new node and
+        its neighbours in the gas.
     anchor_weight, min_weight, max_weight : float
         Of the three terms beside the cross-entropy of new rows.
     centre_rate : float
@@ -104,7 +104,7 @@ class TOPIC(NetworkRival[TOPICSettings]):
     Examples
     --------
     >>> from gptree.deep import convnet
-    >>> from gptree.rivals.networks.topic import TOPIC, TOPICSettings
+    >>> from gptree.rivals import TOPIC, TOPICSettings
     >>> rival = TOPIC(convnet(channels=1, width=16), TOPICSettings.tuned())
     """
 
@@ -223,7 +223,7 @@ def anchor_loss(features: Tensor, targets: Tensor, weights: Tensor | float = 1.0
 
 
 def precisions(variances: Tensor) -> Tensor:
-    """mean(Λ) / Λ of variances (N, d), those below a hundredth of the mean raised to it."""
+    """mean(Λ) / Λ of variances (N, d), those below a tenth of the mean raised to it."""
     mean = variances.mean().clamp_min(torch.finfo(variances.dtype).tiny)
     return mean / variances.clamp_min(LEAST_VARIANCE * mean)
 
