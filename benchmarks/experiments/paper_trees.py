@@ -139,7 +139,7 @@ def figure(rows: list[Row], path: Path) -> None:
     for data, method, left, bottom, width, height in shown:
         box = (left / size[0], (bottom - lowest) / size[1], width / size[0], height / size[1])
         draw(picture, picture.add_axes(box), there[data, method])
-    picture.savefig(path, dpi=110)
+    picture.savefig(path, dpi=100)
 
 
 def draw(picture: Figure, ax: Axes, row: Row) -> None:
@@ -149,7 +149,7 @@ def draw(picture: Figure, ax: Axes, row: Row) -> None:
 
     data, names = row.trial.data, row.metrics["names"]
     groups, count = group_numbers(SUPERCLASSES[data], names), len(SUPERCLASSES[data])
-    colours = [hsv_to_rgb((g / count, 0.9, 0.8 if g % 2 else 0.55)) for g in range(count)]
+    colours = [hsv_to_rgb((g / count, 0.9, 0.72 if g % 2 else 0.5)) for g in range(count)]
     tree = ClassTree.from_json(row.metrics["tree"])
     plot_tree(tree, [name.replace("_", " ") for name in names], ax)
     for branches in ax.collections:
