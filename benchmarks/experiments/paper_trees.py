@@ -20,9 +20,10 @@ CIFAR-10 has no superclasses; animals and vehicles are those of the paper's read
 are the coarse labels of the data set, the domains of CLINC150 are its own.
 
 Trees are built on class means of training rows, never of test rows: of CLINC150 on those of the sentence embeddings, of
-CIFAR-10 and CIFAR-100 on those of a network trained on all classes, as the last table says. The data folder holds
-`clinc150_minilm.npz` and, in `class_means`, `cifar10.npz` and `cifar100.npz` with the arrays `means` (C, d), `names`
-(C,) and `about`, a sentence that says whose means they are.
+CIFAR-10 and CIFAR-100 on those of a network trained on all classes, as the last table says. Logits are linear in the
+embedding: their class means are an image of the embedding's, of as many dimensions as there are classes. The data
+folder holds `clinc150_minilm.npz` and, in `class_means`, `cifar10.npz` and `cifar100.npz` with the arrays `means` (C,
+d), `names` (C,) and `about`, a sentence that says whose means they are.
 """
 
 from __future__ import annotations
