@@ -135,12 +135,8 @@ def model_state(folder: Path) -> Any:
     document.pop("classifier", None)  # the name of a folder, which counts on
     for entry in document.get("journal", ()):
         entry.pop("time")
-    queries = examples(0, 1, 2)[0]
-    return (
-        json.dumps(document),
-        {n: t.numpy().tobytes() for n, t in tensors.items()},
-        model.predict_proba(queries).tobytes(),
-    )
+    arrays = {name: tensor.numpy().tobytes() for name, tensor in tensors.items()}
+    return json.dumps(document), arrays, model.predict_proba(examples(0, 1, 2)[0]).tobytes()
 
 
 def run_state(folder: Path) -> Any:

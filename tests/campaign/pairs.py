@@ -1,4 +1,4 @@
-"""Two writers of one folder at the same time, and readers beside them: no lesson is lost, and nobody sees half a model."""
+"""Two writers of one folder at once, and readers beside them: no lesson is lost, and nobody sees half a model."""
 
 from __future__ import annotations
 

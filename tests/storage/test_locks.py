@@ -76,7 +76,7 @@ def test_one_at_a_time(folder: Path) -> None:
 
 
 def test_a_folder_that_comes_and_goes(tmp_path: Path) -> None:
-    """Made for the lock and removed with it, by several at once."""
+    """Made for the lock and removed after it, by several at once."""
     place = tmp_path / "new" / "m"
 
     def visit() -> None:
@@ -86,7 +86,10 @@ def test_a_folder_that_comes_and_goes(tmp_path: Path) -> None:
                 (place / "mine").unlink()
 
     assert [code_of(number) for number in [child(visit) for _ in range(4)]] == [0] * 4
-    assert not place.exists()
+    assert not place.exists() or list(place.iterdir()) == []
+    with locked(tmp_path / "mine"):
+        assert (tmp_path / "mine").is_dir()
+    assert not (tmp_path / "mine").exists()
 
 
 def test_the_second_waits(folder: Path) -> None:
@@ -98,9 +101,9 @@ def test_the_second_waits(folder: Path) -> None:
 
 def test_a_wait_that_is_too_long(folder: Path) -> None:
     first = holder(folder, 30)
-    with pytest.raises(TimeoutError, match=r"m is being changed by another process, and still was after 0\.05 seconds"):
-        with locked(folder, wait=0.05):
-            pytest.fail("two have the lock")
+    said = r"m is being changed by another process, and still was after 0\.05 seconds"
+    with pytest.raises(TimeoutError, match=said), locked(folder, wait=0.05):
+        pytest.fail("two have the lock")
     os.kill(first, signal.SIGKILL)
     code_of(first)
     assert (folder / LOCK).exists()  # which is no obstacle:
@@ -139,6 +142,10 @@ def test_again_in_the_same_thread_but_not_in_another(folder: Path) -> None:
         except TimeoutError:
             outcomes.append("refused")
 
+    def try_it_in_a_child() -> None:
+        try_it()
+        assert outcomes.pop() == "refused"
+
     with locked(folder):
         with locked(folder / ".." / "m"):
             pass
@@ -146,7 +153,7 @@ def test_again_in_the_same_thread_but_not_in_another(folder: Path) -> None:
         thread = threading.Thread(target=try_it)
         thread.start()
         thread.join()
-        assert code_of(child(lambda: pytest.raises(TimeoutError, locked(folder, 0.02).__enter__))) == 0
+        assert code_of(child(try_it_in_a_child)) == 0
     try_it()
     assert outcomes == ["refused", "held"]
 
@@ -162,9 +169,9 @@ def test_a_program_that_is_started_does_not_inherit_the_lock(folder: Path) -> No
 
 def test_folders_that_cannot_be_written(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(FileExistsError, match=r"file cannot be written to \(File exists\)"):
-        with locked(tmp_path / "file"):
-            pass
+    said = r"file cannot be written to \(File exists\)"
+    with pytest.raises(FileExistsError, match=said), locked(tmp_path / "file"):
+        pass
 
     def read_only(*_: object) -> int:
         raise OSError(errno.EROFS, os.strerror(errno.EROFS))
