@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save
+from safetensors.torch import load, save
 from torch import Tensor
 
 from gptree.storage.files import LEFT_OVERS, write_atomically
@@ -145,11 +145,12 @@ def _read(folder: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     arrays = folder / Path(str(document.get("arrays"))).name
     if not arrays.is_file():
         raise StorageError(f"{folder} is damaged: {arrays.name} is missing.")
-    if _digest(arrays) != document.get("sha256"):
+    content = arrays.read_bytes()  # once: a writer may remove the file at any time
+    if hashlib.sha256(content).hexdigest() != document.get("sha256"):
         raise StorageError(f"{arrays} is damaged: its checksum differs from the one in {DOCUMENT}.")
     try:
         # copied, so that they start where new arrays do: products may differ in the last bit by alignment
-        tensors = {name: value.clone() for name, value in load_file(arrays).items()}
+        tensors = {name: value.clone() for name, value in load(content).items()}
         tensors |= {name: tensors[other] for name, other in document["aliases"].items()}
     except (SafetensorError, KeyError) as error:
         raise StorageError(f"{folder} is damaged: {error}.") from None
@@ -170,11 +171,6 @@ def _without_copies(tensors: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], d
             known[place] = name
             stored[name] = value.cpu().clone(memory_format=torch.contiguous_format)
     return stored, aliases
-
-
-def _digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _checksum(document: Mapping[str, Any]) -> str:
