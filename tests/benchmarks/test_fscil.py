@@ -201,7 +201,7 @@ def test_table_by_hand():
     sessions, last, gaps = EXPERIMENTS["fscil-cub"].tables(rows)
     assert list(sessions.columns) == ["method", "1", "2", "3"]
     (line,) = gaps.lines
-    assert line[:2] == ["gptree forest less GP-Tree, the paper's settings", "−10.0, one seed, no verdict"]
+    assert line[:2] == ["gptree forest less GP-Tree on a cross-entropy network", "−10.0, one seed, no verdict"]
     assert sessions.lines == [
         [METHODS[0].name, "**85.0 ± 5.0**", "**75.0 ± 5.0**", "**65.0 ± 5.0**"],
         [METHODS[1].name, "70.0", "60.0", "50.0"],
@@ -258,7 +258,7 @@ def test_what_is_forgotten_is_printed_with_a_true_minus_sign_and_no_negative_zer
     rows = [row(METHODS[0], 0, 0.8, forgetting=-0.0002), row(METHODS[1], 0, 0.8, forgetting=-0.012)]
     forgotten, _ = EXPERIMENTS["fscil-forgetting"].tables(rows)
     assert [line[-1] for line in forgotten.lines] == ["0.0", "**−1.2**"]
-    assert forgotten.lines[0][0] == "GP-Tree, the paper's settings"
+    assert forgotten.lines[0][0] == "GP-Tree on a cross-entropy network"
     _, last, _ = EXPERIMENTS["fscil-cub"].tables(rows)
     assert [line[5] for line in last.lines] == ["0.0", "**−1.2**"]
 

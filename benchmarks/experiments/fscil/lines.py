@@ -67,7 +67,7 @@ class Line:
         return [row for row in rows if (row.trial.data, row.trial.method, dict(row.trial.settings)) == wanted]
 
 
-PAPER = Line("GP-Tree, the paper's settings", "paper, shared root")
+PAPER = Line("GP-Tree on a cross-entropy network", "paper, shared root")
 FOREST = Line("gptree forest", "forest, shared root")
 FEW = Line("gptree forest, held-out rows only", "forest, shared root", held_out="only")
 CALIBRATED = Line("gptree forest, calibrated on held-out rows", "forest, shared root", held_out="calibrate")

@@ -1,0 +1,238 @@
+"""Rivals that go on training a network in sessions: base networks, settings chosen on rehearsed sessions, and trials."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from benchmarks.core.trials import Row, Trial
+from benchmarks.experiments.fscil.remembered import Memory, OfTokens, RandomView, tokens
+from benchmarks.experiments.fscil.sets import SETS, pictures_of, sessions_of
+from gptree.deep import Arrays
+from gptree.deep.loop.task import split_rows
+from gptree.estimators.deep_inputs import Inputs
+from gptree.metrics import nll
+from gptree.protocols import SessionStream, run_stream
+from gptree.rivals import NETWORK_RIVALS, BaseNetwork
+from gptree.rivals.networks.settings import NetworkRivalSettings, PerClass
+
+#: Of a session's row, what names the run: the trial has it already.
+NAMES = ("data", "method", "settings", "seed", "versions", "machine", "commit")
+#: Rivals whose features have both signs: their networks have no last rectifier.
+SIGNED = ("lucir", "podnet")
+TAO, TUNED, FROZEN = "tao", "tuned", "learning rate 0"
+#: Temperatures to choose from.
+TEMPERATURES = np.geomspace(1e-3, 30.0, 181)
+
+
+# ------------------------------------------------------------------------------------------------------ base networks
+
+
+def base_name(data: str, settings: NetworkRivalSettings, rival: str, seed: int, rehearsal: bool) -> str:
+    signed = "-signed" if is_signed(rival, settings) else ""
+    return f"{data}-{settings.objective.name}{signed}{'-rehearsal' if rehearsal else ''}-{seed}"
+
+
+def is_signed(rival: str, settings: NetworkRivalSettings) -> bool:
+    return rival in SIGNED and settings.objective.name != "unit-linear"
+
+
+def base_network(
+    data: str, rival: str, settings: NetworkRivalSettings, seed: int, rehearsal: bool, folder: Path
+) -> BaseNetwork:
+    """The network that a rival begins with; trained when it is first asked for, and kept in `bases`."""
+    own, name = SETS[data], base_name(data, settings, rival, seed, rehearsal)
+    backbone = own.backbone(folder, seed, rectified=not is_signed(rival, settings))
+    path = folder / "bases" / name
+    if path.exists():
+        return BaseNetwork.load(path, backbone)
+    training = own.training.with_params(validation=None, validate_every=1) if rehearsal else own.training
+    first = sessions_of(data, folder, rehearsal).sessions[0]
+    trainer = NETWORK_RIVALS[rival](
+        backbone, settings, training=training, augment=own.augment, random_state=seed, folder=folder / "runs" / name
+    )
+    X = pictures_of(data, folder).X[first.X[:, 0]]
+    base = trainer.train_base(Arrays(X, augment=own.augment, **own.scaling), first.y)
+    base.save(path)
+    return base
+
+
+def held_out_rows(data: str, seed: int, y: np.ndarray) -> np.ndarray:
+    """Which rows of the base session its network was not trained on."""
+    labels, codes = np.unique(y, return_inverse=True)
+    _, held_out = split_rows(codes, labels.tolist(), SETS[data].training.validation, seed)
+    return np.isin(np.arange(len(y)), held_out)
+
+
+# ------------------------------------------------------------------------------------------------------------- models
+
+
+_MEMORIES: dict[tuple[str, Path], Memory] = {}
+
+
+def of_tokens(base: BaseNetwork, name: str, data: str, folder: Path) -> BaseNetwork:
+    """The base network for numbers of pictures. What enters its last block is shared by all that begin with it."""
+    if (name, folder) not in _MEMORIES:
+        while len(_MEMORIES) > 1:  # of two networks at a time
+            del _MEMORIES[next(iter(_MEMORIES))]
+        own, pictures = SETS[data], pictures_of(data, folder)
+        mean, std = torch.tensor([base.inputs.mean, base.inputs.std])[:, :, None, None]
+        X = torch.from_numpy(np.ascontiguousarray(pictures.X.transpose(0, 3, 1, 2)))
+        memory = Memory(X.to(_device()), own.augment, own.views, 1 / (255 * std), -mean / std)
+        _MEMORIES[name, folder] = memory
+    network = OfTokens(base.network, _MEMORIES[name, folder])
+    return replace(base, network=network, inputs=Inputs((1, 1, 2), None, None, "float32"))
+
+
+def _device() -> torch.device:
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+class OnTokens:
+    """A rival that is given numbers of pictures, (n, 1)."""
+
+    def __init__(self, rival: Any, base: BaseNetwork, picture_bytes: int) -> None:
+        self.rival, self.base, self.picture_bytes = rival, base, picture_bytes
+
+    def fit(self, X: np.ndarray, y: np.ndarray) -> Any:
+        return self.rival.fit(tokens(X[:, 0]), y, base=self.base)
+
+    def add_classes(self, X: np.ndarray, y: np.ndarray) -> Any:
+        return self.rival.add_classes(tokens(X[:, 0]), y)
+
+    def predict_proba(self, X: np.ndarray) -> np.ndarray:
+        return self.rival.predict_proba(tokens(X[:, 0]))
+
+    @property
+    def classes_(self) -> np.ndarray:
+        return self.rival.classes_
+
+    @property
+    def memory_bytes_(self) -> int:
+        """With pictures in the place of their numbers."""
+        kept = self.rival.state_.memory.pictures
+        return self.rival.memory_bytes_ - kept.nbytes + len(kept) * self.picture_bytes
+
+
+def learn(
+    data: str,
+    rival: str,
+    settings: NetworkRivalSettings,
+    seed: int,
+    folder: Path,
+    rehearsal: bool = False,
+) -> tuple[OnTokens, dict[str, Any]]:
+    """Teach a rival the sessions; the model, and the metrics of a trial."""
+    base = base_network(data, rival, settings, seed, rehearsal, folder)
+    name = base_name(data, settings, rival, seed, rehearsal)
+    tokenised = of_tokens(base, name, data, folder)
+    views = RandomView(len(pictures_of(data, folder).y), SETS[data].views)
+    model = OnTokens(
+        NETWORK_RIVALS[rival](tokenised.network, settings, augment=(views,), random_state=seed),
+        tokenised,
+        pictures_of(data, folder).X[0].nbytes,
+    )
+    stream, others = sessions_of(data, folder, rehearsal), []
+    result = run_stream(
+        model, stream, seed=seed, method=rival, on_session=lambda row: others.append(nearest_mean(model, stream, row))
+    )
+    sessions = [{key: value for key, value in row.items() if key not in NAMES} for row in result.rows]
+    return model, {
+        "sessions": sessions,
+        "reliability": result.details["reliability"],
+        "nearest_mean": others,
+        "configuration": configuration(settings),
+        "base_seconds": sum(row["seconds"] for row in base.log),
+    }
+
+
+def nearest_mean(model: OnTokens, stream: SessionStream, row: Mapping[str, Any]) -> float | None:
+    """Accuracy by nearest means of exemplars, where the classifier is what the method answers by."""
+    settings = model.rival.settings
+    if settings.rule != "classifier" or model.rival.state_.means is None:
+        return None
+    seen = stream.sessions[: row["session"] + 1]
+    X, y = (np.concatenate([getattr(session, name) for session in seen]) for name in ("X_test", "y_test"))
+    model.rival.settings = settings.with_params(rule="nearest-mean")
+    right = model.rival.predict(tokens(X[:, 0])) == y
+    model.rival.settings = settings
+    return float(right.mean())
+
+
+def configuration(settings: NetworkRivalSettings) -> dict[str, Any]:
+    """All settings, as JSON can hold them."""
+    plain = (int, float, str, bool, type(None))
+    return {name: value if isinstance(value, plain) else repr(value) for name, value in settings.get_params().items()}
+
+
+# ---------------------------------------------------------------------------------------------------------- rehearsal
+
+
+def candidates(data: str, rival: str) -> dict[str, NetworkRivalSettings]:
+    """Settings to rehearse, by what sets them apart; the published ones are rehearsed for their temperature alone."""
+    kind = NETWORK_RIVALS[rival].settings_type
+    start = kind.tuned()
+    found = {_difference(settings, start): settings for settings in start.candidates()}
+    return found | ({TAO: kind.tao(SETS[data].published)} if data != "cifar-pictures" else {})
+
+
+def _difference(settings: NetworkRivalSettings, start: NetworkRivalSettings) -> str:
+    ours, theirs = configuration(settings), configuration(start)
+    changed = {name: value for name, value in ours.items() if value != theirs[name] and not _is_value(value)}
+    return json.dumps(changed, sort_keys=True)
+
+
+def _is_value(value: Any) -> bool:
+    """Whether it is the text of settings, whose fields are listed too."""
+    return isinstance(value, str) and value.endswith(")")
+
+
+def rehearse(trial: Trial, folder: Path) -> Mapping[str, Any]:
+    """A candidate on the rehearsed sessions: its mean accuracy after them, and the best temperature after the last."""
+    settings = candidates(trial.data, trial.method)[trial.settings["candidate"]]
+    model, metrics = learn(trial.data, trial.method, settings, trial.seed, folder, rehearsal=True)
+    stream = sessions_of(trial.data, folder, rehearsal=True)
+    X, y = (np.concatenate([getattr(s, name) for s in stream.sessions]) for name in ("X_test", "y_test"))
+    log_p = model.rival.predict_log_proba(tokens(X[:, 0]))
+    places = np.searchsorted(model.classes_, y, sorter=np.argsort(model.classes_))
+    codes = np.argsort(model.classes_)[places]
+    mean = float(np.mean([row["accuracy"] for row in metrics["sessions"][1:]]))
+    return {**metrics, "mean": mean, "temperature": best_temperature(log_p, codes) * settings.temperature}
+
+
+def best_temperature(log_p: np.ndarray, y: np.ndarray) -> float:
+    """By which to divide log-probabilities (n, C), for the lowest NLL of classes y (n,)."""
+
+    def cost(temperature: float) -> float:
+        z = log_p / temperature
+        z = z - z.max(1, keepdims=True)
+        return nll(np.exp(z) / np.exp(z).sum(1, keepdims=True), y)
+
+    return float(min(TEMPERATURES, key=cost))
+
+
+def chosen(rows: list[Row], data: str, rival: str, form: str) -> NetworkRivalSettings:
+    """The settings of a form of a rival, as rows of rehearsed sessions say."""
+    mine = [row for row in rows if (row.trial.data, row.trial.method) == (data, rival)]
+    own = candidates(data, rival)
+    open_to = {TAO: [TAO], FROZEN: [next(iter(own))], TUNED: [name for name in own if name != TAO]}[form]
+    found = {row.trial.settings["candidate"]: row for row in mine if row.trial.settings["candidate"] in open_to}
+    missing = [name for name in open_to if name not in found]
+    if missing:
+        raise FileNotFoundError(
+            f"{len(missing)} settings of {rival} on {data} have not been rehearsed; run `python -m benchmarks run "
+            f"fscil-rehearsal --data DIR --methods {rival}` first."
+        )
+    best = max(open_to, key=lambda name: found[name].metrics["mean"])
+    return own[best].with_params(temperature=found[best].metrics["temperature"])
+
+
+def with_exemplars(settings: NetworkRivalSettings, base: int) -> NetworkRivalSettings:
+    """So many exemplars of a base class."""
+    return settings.with_params(memory=PerClass(base=base, novel=base))
