@@ -1,6 +1,6 @@
 """Deep kernels: a network and a GP-Tree on its embeddings, trained together."""
 
-from gptree.deep.backbones import Backbone, build_backbone, convnet, mlp, resnet18
+from gptree.deep.backbones import Backbone, StagedBackbone, Stages, build_backbone, convnet, mlp, resnet18
 from gptree.deep.data.arrays import Arrays
 from gptree.deep.data.augment import Augmentation, ColourJitter, Cutout, RandomCrop, RandomFlip, RandomResizedCrop
 from gptree.deep.data.base import Batch, Source, require_shape, whole
@@ -37,6 +37,8 @@ __all__ = [
     "RandomResizedCrop",
     "Schedule",
     "Source",
+    "StagedBackbone",
+    "Stages",
     "Trained",
     "Training",
     "TreeHead",

@@ -3,13 +3,14 @@
 Most are scikit-learn classifiers with probabilities, on frozen features: `RIVALS`, `INCREMENTAL` and `GIBBS_RIVALS`
 hold them by name. None of them maps the features beyond what is part of its method: put a transformer before it in a
 pipeline. Settings left open are chosen on left-out training points, never on test data. `GPDNN` and `SVDKL` are
-settings of heads that `gptree.deep.train` trains together with a network.
+settings of heads that `gptree.deep.train` trains together with a network. `NETWORK_RIVALS` are methods whose network
+goes on training when classes arrive.
 
-A new rival is one file in `frozen`, `incremental`, `gibbs` or `deep`. Every file there is imported, and the class in it
-registers itself under its `name`.
+A new rival is one file in `frozen`, `incremental`, `gibbs`, `deep` or `networks`. Every file there is
+imported, and the class in it registers itself under its `name`.
 """
 
-from gptree.rivals import deep, frozen, gibbs, incremental
+from gptree.rivals import deep, frozen, gibbs, incremental, networks
 from gptree.rivals.base import RIVALS, RivalClassifier
 from gptree.rivals.deep.base import DeepRival
 from gptree.rivals.deep.gpdnn import GPDNN
@@ -31,29 +32,51 @@ from gptree.rivals.incremental.logistic_memory import LogisticMemory
 from gptree.rivals.incremental.mapped import Mapped
 from gptree.rivals.incremental.ranpac import SessionRanPAC
 from gptree.rivals.incremental.teen import TeenLDA
+from gptree.rivals.networks.base import NETWORK_RIVALS, NetworkRival
+from gptree.rivals.networks.icarl import ICaRL, ICaRLSettings
+from gptree.rivals.networks.model import BaseNetwork
+from gptree.rivals.networks.settings import (
+    BaseOnly,
+    MemoryBudget,
+    NetworkRivalSettings,
+    PerClass,
+    SessionTraining,
+    SharedBudget,
+)
 from gptree.settings import import_modules
 
 __all__ = [
     "GIBBS_RIVALS",
     "GPDNN",
     "INCREMENTAL",
+    "NETWORK_RIVALS",
     "RIVALS",
     "SVDKL",
+    "BaseNetwork",
+    "BaseOnly",
     "DeepRival",
     "GibbsRival",
+    "ICaRL",
+    "ICaRLSettings",
     "IncrementalRival",
     "LogisticClassifier",
     "LogisticMemory",
     "LogisticSoftmaxGP",
     "Mapped",
+    "MemoryBudget",
     "NearestClassMean",
     "NearestNeighbours",
+    "NetworkRival",
+    "NetworkRivalSettings",
     "OneVsEachGP",
     "OverBudget",
+    "PerClass",
     "RanPAC",
     "RivalClassifier",
     "SessionClassMean",
     "SessionRanPAC",
+    "SessionTraining",
+    "SharedBudget",
     "ShrinkageLDA",
     "SoftmaxRidge",
     "StickBreakingGP",
@@ -61,5 +84,5 @@ __all__ = [
     "TeenLDA",
 ]
 
-for family in (deep, frozen, gibbs, incremental):  # last: a new file may import the names above
+for family in (deep, frozen, gibbs, incremental, networks):  # last: a new file may import the names above
     import_modules(family.__name__, family.__path__)
