@@ -13,9 +13,10 @@ from benchmarks.core.store import Rows
 from benchmarks.core.tables import chosen
 from benchmarks.core.trials import Row, Trial
 from benchmarks.experiments import EXPERIMENTS as ALL
-from benchmarks.experiments.fscil import lines, methods, tables
+from benchmarks.experiments.fscil import lines, methods, streams, tables
 from benchmarks.experiments.fscil.lines import EXEMPLARS, FROZEN, KERNELS, METHODS, PAPER, STUDIED, TREES, Line
-from benchmarks.experiments.fscil.networks import HELD_OUT, read, write
+from benchmarks.experiments.fscil.networks import read, write
+from benchmarks.experiments.fscil.streams import HELD_OUT
 from gptree import GPForestClassifier, Graft
 
 EXPERIMENTS = {name: experiment for name, experiment in ALL.items() if experiment.store == "fscil-sessions"}
@@ -104,7 +105,7 @@ def test_trials_are_distinct_and_runs_travel(experiment):
 
 
 def test_streams_of_embeddings(folder, monkeypatch):
-    monkeypatch.setattr(methods, "CIFAR_SESSIONS", {"base": BASE, "way": WAY, "shot": 5, "seed": 0})
+    monkeypatch.setattr(streams, "CIFAR_SESSIONS", {"base": BASE, "way": WAY, "shot": 5, "seed": 0})
     for data, base_rows in (("mini-margin", 40), ("cifar-plain", 40)):
         stream, held_out = methods.make_stream(data, folder)
         assert held_out is not None

@@ -84,8 +84,8 @@ class Memory:
     def __call__(self, tokens: Tensor, trunk: Any) -> Tensor:
         keys = self.keys(tokens)
         missing = keys[self.place[keys] < 0].unique()
-        for part in missing.split(AT_ONCE):
-            self._remember(part, trunk)
+        for first in range(0, len(missing), AT_ONCE):
+            self._remember(missing[first : first + AT_ONCE], trunk)
         assert self.maps is not None
         return self.maps[self.place[keys]].float()
 

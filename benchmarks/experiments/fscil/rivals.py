@@ -11,15 +11,20 @@ from typing import Any
 import numpy as np
 import torch
 
+from benchmarks.core.experiment import RESULTS
+from benchmarks.core.pictures import Pictures
+from benchmarks.core.store import Rows
 from benchmarks.core.trials import Row, Trial
+from benchmarks.experiments.fscil.networks import write
 from benchmarks.experiments.fscil.remembered import Memory, OfTokens, RandomView, tokens
 from benchmarks.experiments.fscil.sets import SETS, pictures_of, sessions_of
-from gptree.deep import Arrays
+from benchmarks.experiments.fscil.streams import HELD_OUT
+from gptree.deep import Arrays, embed
 from gptree.deep.loop.task import split_rows
 from gptree.estimators.deep_inputs import Inputs
 from gptree.metrics import nll
 from gptree.protocols import SessionStream, run_stream
-from gptree.rivals import NETWORK_RIVALS, BaseNetwork
+from gptree.rivals import NETWORK_RIVALS, BaseNetwork, ICaRLSettings
 from gptree.rivals.networks.settings import NetworkRivalSettings, PerClass
 
 #: Of a session's row, what names the run: the trial has it already.
@@ -27,6 +32,8 @@ NAMES = ("data", "method", "settings", "seed", "versions", "machine", "commit")
 #: Rivals whose features have both signs: their networks have no last rectifier.
 SIGNED = ("lucir", "podnet")
 TAO, TUNED, FROZEN = "tao", "tuned", "learning rate 0"
+#: Rows of rehearsed sessions.
+REHEARSED = RESULTS / "fscil-rehearsal.jsonl"
 #: Temperatures to choose from.
 TEMPERATURES = np.geomspace(1e-3, 30.0, 181)
 
@@ -60,6 +67,8 @@ def base_network(
     X = pictures_of(data, folder).X[first.X[:, 0]]
     base = trainer.train_base(Arrays(X, augment=own.augment, **own.scaling), first.y)
     base.save(path)
+    if not rehearsal and name == base_name(data, ICaRLSettings.tuned(), "icarl", seed, False):
+        write_embeddings(base, data, seed, folder)
     return base
 
 
@@ -171,6 +180,33 @@ def configuration(settings: NetworkRivalSettings) -> dict[str, Any]:
     return {name: value if isinstance(value, plain) else repr(value) for name, value in settings.get_params().items()}
 
 
+def embedding_name(data: str, seed: int) -> str:
+    """Of the embeddings that classifiers on a frozen network see: those of the network of most rivals."""
+    return f"{data}-cross-entropy-{seed}"
+
+
+def write_embeddings(base: BaseNetwork, data: str, seed: int, folder: Path) -> None:
+    """Of all pictures, without augmentation."""
+    pictures, first = pictures_of(data, folder), sessions_of(data, folder).sessions[0]
+    split = pictures.split.copy()
+    split[first.X[held_out_rows(data, seed, first.y), 0]] = HELD_OUT
+    source = Arrays(pictures.X, mean=base.inputs.mean, std=base.inputs.std)
+    x = embed(base.network.to(_device()), source, np.arange(len(pictures.y)), _device()).cpu().numpy()
+    known = Pictures(pictures.X, pictures.y, pictures.names, split, pictures.path)
+    write(x, known, folder / "networks", embedding_name(data, seed))
+
+
+def run(trial: Trial, folder: Path) -> Mapping[str, Any]:
+    """A rival on all sessions, in one of its forms."""
+    rival, form = trial.method.removeprefix("network: ").split(", ")
+    settings = chosen(list(Rows(REHEARSED)), trial.data, rival, form)
+    if "exemplars" in trial.settings:
+        each = trial.settings["exemplars"]
+        settings = settings.with_params(memory=PerClass(base=each, novel=each))
+    _, metrics = learn(trial.data, rival, settings, trial.seed, folder)
+    return metrics
+
+
 # ---------------------------------------------------------------------------------------------------------- rehearsal
 
 
@@ -186,6 +222,11 @@ def _difference(settings: NetworkRivalSettings, start: NetworkRivalSettings) -> 
     ours, theirs = configuration(settings), configuration(start)
     changed = {name: value for name, value in ours.items() if value != theirs[name] and not _is_value(value)}
     return json.dumps(changed, sort_keys=True)
+
+
+def differences(candidate: str) -> dict[str, Any]:
+    """Of a candidate, the settings that set it apart."""
+    return json.loads(candidate)
 
 
 def _is_value(value: Any) -> bool:
@@ -232,7 +273,3 @@ def chosen(rows: list[Row], data: str, rival: str, form: str) -> NetworkRivalSet
     best = max(open_to, key=lambda name: found[name].metrics["mean"])
     return own[best].with_params(temperature=found[best].metrics["temperature"])
 
-
-def with_exemplars(settings: NetworkRivalSettings, base: int) -> NetworkRivalSettings:
-    """So many exemplars of a base class."""
-    return settings.with_params(memory=PerClass(base=base, novel=base))
