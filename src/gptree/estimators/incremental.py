@@ -208,6 +208,7 @@ class IncrementalMixin(TreeEstimator):
             memory_budget=self._memory_bytes(),
             n_jobs=self.n_jobs,
             on_sphere=state.on_sphere,
+            kernel=self._kernel(),
         )
 
     # ------------------------------------------------------------------------------------------------------- checks
