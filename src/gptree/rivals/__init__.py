@@ -33,8 +33,11 @@ from gptree.rivals.incremental.mapped import Mapped
 from gptree.rivals.incremental.ranpac import SessionRanPAC
 from gptree.rivals.incremental.teen import TeenLDA
 from gptree.rivals.networks.base import NETWORK_RIVALS, NetworkRival
+from gptree.rivals.networks.eeil import EEIL, EEILSettings
 from gptree.rivals.networks.icarl import ICaRL, ICaRLSettings
+from gptree.rivals.networks.lucir import LUCIR, LUCIRSettings
 from gptree.rivals.networks.model import BaseNetwork
+from gptree.rivals.networks.rehearsal import Rehearsed, RehearsedSessions, rehearse, rehearsed_sessions
 from gptree.rivals.networks.settings import (
     BaseOnly,
     MemoryBudget,
@@ -46,19 +49,23 @@ from gptree.rivals.networks.settings import (
 from gptree.settings import import_modules
 
 __all__ = [
+    "EEIL",
     "GIBBS_RIVALS",
     "GPDNN",
     "INCREMENTAL",
+    "LUCIR",
     "NETWORK_RIVALS",
     "RIVALS",
     "SVDKL",
     "BaseNetwork",
     "BaseOnly",
     "DeepRival",
+    "EEILSettings",
     "GibbsRival",
     "ICaRL",
     "ICaRLSettings",
     "IncrementalRival",
+    "LUCIRSettings",
     "LogisticClassifier",
     "LogisticMemory",
     "LogisticSoftmaxGP",
@@ -72,6 +79,8 @@ __all__ = [
     "OverBudget",
     "PerClass",
     "RanPAC",
+    "Rehearsed",
+    "RehearsedSessions",
     "RivalClassifier",
     "SessionClassMean",
     "SessionRanPAC",
@@ -82,6 +91,8 @@ __all__ = [
     "StickBreakingGP",
     "StreamingLDA",
     "TeenLDA",
+    "rehearse",
+    "rehearsed_sessions",
 ]
 
 for family in (deep, frozen, gibbs, incremental, networks):  # last: a new file may import the names above

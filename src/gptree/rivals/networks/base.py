@@ -1,13 +1,16 @@
 """`NetworkRival`, the base of methods whose network goes on training when classes arrive.
 
 A method is one file: settings (a frozen `NetworkRivalSettings`) and a subclass of `NetworkRival` with a `name`, which
-enters `NETWORK_RIVALS`. What it has to write is `_loss`; what it may write are the steps of `_learn`, in this order:
+enters `NETWORK_RIVALS`. It has to write `_loss`; what else it may write, in the order in which it is called:
 
+    _check()                        what is wrong with backbone and settings
+    _classifier(layer)              the classifier of the base classes
     _begin(model, base, source, y)  the state after the base session: memory and means
-    _rows(lesson)             class rows of the new classes (k, d)
-    _train(lesson)            the gradient steps: `lesson.train(self._loss, …)`, once or in several phases
-    _remember(model, …)       which pictures are kept
-    _finished(lesson, state)  a last look at the new state: prototypes, drift
+    _rows(lesson)                   class rows (k, d) that the new classes of a session start with
+    _train(lesson)                  gradient steps: `lesson.train(loss, …)`, once or in several phases
+    _remember(model, …)             which pictures are kept
+    _finished(lesson, state)        the state after a session: prototypes, drift
+    _scores(state, features)        class scores, before temperature and softmax
 
 States are values. A session works on copies, and the new state takes the place of the old one when all is done, so that
 a failed session leaves everything as it was.
@@ -33,6 +36,7 @@ from gptree.deep.data.base import key, spread
 from gptree.deep.loop.checkpoints import ROWS_LOOKED_AT
 from gptree.deep.loop.processes import tuned
 from gptree.estimators.deep_inputs import Inputs, as_source, dtype_of, labels_of
+from gptree.rivals.incremental.base import require_new
 from gptree.rivals.networks.blocks import exemplar_means, herded, imprinted, nearest_mean_scores
 from gptree.rivals.networks.classifiers import SessionClassifier
 from gptree.rivals.networks.lesson import ROWS, Lesson, Step
@@ -251,12 +255,7 @@ class NetworkRival(SettingsParameters, ClassifierMixin, BaseEstimator, ABC, Gene
         labels = labels_of(source, y)
         require(len(labels) == len(source), f"X has {len(source)} rows and y {len(labels)}.")
         new, codes = np.unique(labels, return_inverse=True)
-        known = np.intersect1d(new, self.state_.classes)
-        require(
-            not len(known),
-            f"add_classes takes labels never seen before, but {len(known)} are known: {known[:5].tolist()}; leave "
-            "their rows out.",
-        )
+        require_new(new, self.state_.classes)
         pictures = raw_rows(source, np.arange(len(source)))
         before = self.state_
         sessions = self._session_folder(before.model, before.classes, before.memory.pictures, pictures, labels)

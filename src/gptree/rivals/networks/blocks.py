@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import functional
 from torch.nn.functional import normalize
 
 from gptree.incremental import Herding
@@ -54,10 +55,20 @@ def imprinted(features: Tensor, y: Tensor, n_classes: int, old_rows: Tensor) -> 
     return unit(class_means(unit(features), y, n_classes)) * old_rows.norm(dim=1).mean()
 
 
-def distillation(logits: Tensor, teacher: Tensor, temperature: float) -> Tensor:
+def mean_over(values: Tensor, rows: Tensor | None = None) -> Tensor:
+    """The mean of values (B,) over some rows, booleans (B,), without waiting for the device; 0 where there are none."""
+    return values.mean() if rows is None else (values * rows).sum() / rows.sum().clamp(min=1)
+
+
+def cross_entropy(logits: Tensor, y: Tensor, rows: Tensor | None = None) -> Tensor:
+    """Of logits (B, C) and classes y (B,), mean over some rows or all."""
+    return mean_over(functional.cross_entropy(precise(logits), y, reduction="none"), rows)
+
+
+def distillation(logits: Tensor, teacher: Tensor, temperature: float, rows: Tensor | None = None) -> Tensor:
     """−mean over rows of Σ_c softmax(teacher/T)_c log softmax(logits/T)_c, of logits (B, C) each.
 
     Its gradient is zero where the two agree; its value there is the teacher's entropy.
     """
     target = (precise(teacher) / temperature).softmax(1)
-    return -(target * (precise(logits) / temperature).log_softmax(1)).sum(1).mean()
+    return mean_over(-(target * (precise(logits) / temperature).log_softmax(1)).sum(1), rows)

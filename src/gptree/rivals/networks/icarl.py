@@ -6,16 +6,16 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 from torch import Tensor
-from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy, one_hot
+from torch.nn.functional import binary_cross_entropy_with_logits, one_hot
 
 from gptree.rivals.networks.base import NetworkRival
-from gptree.rivals.networks.blocks import distillation
+from gptree.rivals.networks.blocks import cross_entropy, distillation
 from gptree.rivals.networks.lesson import Lesson, Step
 from gptree.rivals.networks.settings import (
     BaseOnly,
     Data,
     NetworkRivalSettings,
-    SessionTraining,
+    PerClass,
     require_data,
     tao_session,
 )
@@ -61,9 +61,9 @@ class ICaRLSettings(NetworkRivalSettings):
         return cls(session=sessions[data], memory=BaseOnly(400), new_rows="random", distil_memory_only=True)
 
     @classmethod
-    def tuned(cls) -> Self:
-        """Five exemplars a class, nearest means of exemplars."""
-        return cls(session=SessionTraining(), rule="nearest-mean", temperature=0.1)
+    def tuned(cls, exemplars: int = 5) -> Self:
+        """Cross-entropy and distillation on all rows, nearest means of exemplars."""
+        return cls(memory=PerClass(exemplars, exemplars), rule="nearest-mean", temperature=0.1)
 
     def candidates(self) -> list[Self]:
         """Learning rates 0, 1e-4, 1e-3, 1e-2 and weights of the distillation 1, 4, 16."""
@@ -89,12 +89,10 @@ class ICaRL(NetworkRival[ICaRLSettings]):
         settings, logits, old = self._settings, step.student.logits, step.teacher.logits
         if settings.loss == "sigmoid":
             return sigmoid_loss(logits, old, step.y)
-        learned, distilled = (step.new, ~step.new) if settings.distil_memory_only else (slice(None), slice(None))
-        loss = cross_entropy(logits[learned], step.y[learned])
-        if lesson.memory or not settings.distil_memory_only:
-            kd = distillation(logits[distilled][:, : lesson.n_old], old[distilled], settings.distillation_temperature)
-            loss = loss + settings.distillation * kd
-        return loss
+        learned, distilled = (step.new, ~step.new) if settings.distil_memory_only else (None, None)
+        loss = cross_entropy(logits, step.y, learned)
+        kd = distillation(logits[:, : lesson.n_old], old, settings.distillation_temperature, distilled)
+        return loss + settings.distillation * kd
 
 
 def sigmoid_loss(logits: Tensor, teacher: Tensor, y: Tensor) -> Tensor:

@@ -18,7 +18,7 @@ from gptree.rivals.networks.model import Model, Outputs
 from gptree.rivals.networks.settings import SessionTraining
 
 #: Keys that set the uses of a seed apart.
-BASE, ORDER, STEP, ROWS = range(4)
+ORDER, STEP, ROWS = range(3)
 #: Rows that go through the frozen part of a network together.
 AT_ONCE = 512
 
@@ -161,30 +161,30 @@ class Lesson:
         return [group for group in groups if group["params"]]
 
     def _entered(self, rows: np.ndarray, how: SessionTraining) -> Iterator[tuple[Tensor, Tensor]]:
-        """For each step what enters the trained part of the network, and of which rows.
+        """For each step what enters the trained part of the network, and of which rows, augmented ones first.
 
-        Rows that are not augmented go through the frozen part once for all steps.
+        Rows that are not augmented go through the frozen part once for all steps. Nothing waits for the device.
         """
         changed = np.zeros(len(self.y), dtype=bool)
         if self.arrays.augment:
             changed[0 if how.augment_memory else self.memory :] = True
-        plain = rows[~changed[rows]]
-        place = np.full(len(self.y), -1)
+        plain, place = rows[~changed[rows]], np.zeros(len(self.y), dtype=np.int64)
         place[plain] = np.arange(len(plain))
         kept = self._frozen(plain, how) if len(plain) else None
-        plan = self._plan(rows, how)
-        augmented = [Batch(batch.rows[changed[batch.rows]], batch.seed) for batch in plan]
-        for batch, seen, x in zip(plan, augmented, self.arrays.batches(augmented, self.device), strict=True):
+        plan = self._plan(rows, how, changed)
+        counts = [int(changed[batch.rows].sum()) for batch in plan]
+        ordered = np.stack([batch.rows for batch in plan])
+        of, places = (torch.as_tensor(each, device=self.device) for each in (ordered, place[ordered]))
+        seen = [Batch(batch.rows[:count], batch.seed) for batch, count in zip(plan, counts, strict=True) if count]
+        pictures = self.arrays.batches(seen, self.device)
+        for number, count in enumerate(counts):
             parts = []
-            if len(seen.rows):
+            if count:
                 with autocast(self.device, how):
-                    parts.append(self.student.trunk(x, how.trainable))
-            others = batch.rows[~changed[batch.rows]]
-            if kept is not None and len(others):
-                at = torch.as_tensor(place[others], device=self.device)
-                parts.append(kept if len(at) == len(kept) and how.batch_size is None else kept[at])
-            of = torch.as_tensor(np.concatenate([seen.rows, others]), device=self.device)
-            yield torch.cat(parts) if len(parts) > 1 else parts[0], of
+                    parts.append(self.student.trunk(next(pictures), how.trainable))
+            if kept is not None and count < ordered.shape[1]:
+                parts.append(kept.index_select(0, places[number, count:]))
+            yield torch.cat(parts) if len(parts) > 1 else parts[0], of[number]
 
     @torch.no_grad()
     def _frozen(self, rows: np.ndarray, how: SessionTraining) -> Tensor:
@@ -192,17 +192,17 @@ class Lesson:
             batches = self.arrays.batches(clean_plan(rows, AT_ONCE), self.device)
             return torch.cat([self.student.trunk(x, how.trainable) for x in batches])
 
-    def _plan(self, rows: np.ndarray, how: SessionTraining) -> list[Batch]:
-        """All rows in every step, or batches of them in random order, epoch after epoch."""
-        phase = len(self.log)
-        seeds = [key(self.seed, self.session, phase, STEP, number) for number in range(how.steps)]
-        if how.batch_size is None or how.batch_size >= len(rows):
-            return [Batch(rows, seed) for seed in seeds]
+    def _plan(self, rows: np.ndarray, how: SessionTraining, changed: np.ndarray) -> list[Batch]:
+        """All rows in every step, or batches of them in random order, epoch after epoch; rows to augment first."""
+        phase, size = len(self.log), min(how.batch_size or len(rows), len(rows))
         random = np.random.default_rng([self.seed, self.session, phase, ORDER])
-        a_time = len(rows) // how.batch_size
-        order = [random.permutation(rows)[: a_time * how.batch_size] for _ in range(-(-how.steps // a_time))]
-        batches = np.concatenate(order).reshape(-1, how.batch_size)
-        return [Batch(batch, seed) for batch, seed in zip(batches[: how.steps], seeds, strict=True)]
+        a_time = len(rows) // size
+        epochs = [rows if size == len(rows) else random.permutation(rows) for _ in range(-(-how.steps // a_time))]
+        batches = np.concatenate([epoch[: a_time * size] for epoch in epochs]).reshape(-1, size)
+        return [
+            Batch(batch[np.argsort(~changed[batch], kind="stable")], key(self.seed, self.session, phase, STEP, number))
+            for number, batch in enumerate(batches[: how.steps])
+        ]
 
     def _finish(self, how: SessionTraining, losses: list[float], trained: list[nn.Parameter]) -> None:
         self.log.append({"session": self.session, "steps": how.steps, "first_loss": losses[0], "last_loss": losses[1]})

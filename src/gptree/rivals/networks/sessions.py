@@ -155,11 +155,14 @@ def digest(*parts: Any) -> str:
     found = hashlib.sha256()
     for part in parts:
         if isinstance(part, torch.nn.Module):
-            part = digest(*part.state_dict().values())
+            content = digest(*part.state_dict().values()).encode()
         elif isinstance(part, Tensor):
-            part = part.detach().cpu().contiguous().flatten().view(torch.uint8).numpy()
-        numbers = isinstance(part, np.ndarray) and part.dtype.kind in "biuf"
-        found.update(part.tobytes() if numbers else stable_repr(part).encode())
+            content = part.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes()
+        elif isinstance(part, np.ndarray):
+            content = repr(part.tolist()).encode()
+        else:
+            content = stable_repr(part).encode()
+        found.update(content)
     return found.hexdigest()[:16]
 
 

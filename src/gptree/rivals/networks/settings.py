@@ -6,7 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal, Self, get_args
+from typing import Any, Literal, Self, get_args
 
 import numpy as np
 from torch import nn
@@ -195,9 +195,6 @@ class NetworkRivalSettings(Settings, ABC):
         Whether means of exemplars that are pictures take in their mirror images.
     """
 
-    objective: ClassVar[Objective] = UnitLinear()
-    """What the base network of the method is trained with."""
-
     session: SessionTraining = field(default_factory=SessionTraining)
     memory: MemoryBudget = field(default_factory=PerClass)
     new_rows: Literal["imprinted", "random"] = "imprinted"
@@ -213,6 +210,11 @@ class NetworkRivalSettings(Settings, ABC):
             require(getattr(self, name) in choices, f"{name} must be one of {choices}, got {getattr(self, name)!r}.")
         require(self.temperature > 0, f"temperature must be positive, got {self.temperature}.")
 
+    @property
+    def objective(self) -> Objective:
+        """What the base network is trained with; methods whose objectives are equal can share one."""
+        return UnitLinear()
+
     @classmethod
     @abstractmethod
     def tao(cls, data: Data) -> Self:
@@ -220,12 +222,21 @@ class NetworkRivalSettings(Settings, ABC):
 
     @classmethod
     @abstractmethod
-    def tuned(cls) -> Self:
-        """The method of its own paper with settings for few shots, the start of a search by `rehearse`."""
+    def tuned(cls, exemplars: int = 5) -> Self:
+        """The method of its own paper with settings for few shots, the start of a search by `rehearse`.
+
+        Parameters
+        ----------
+        exemplars : int
+            Pictures kept of a class.
+        """
 
     @abstractmethod
     def candidates(self) -> list[Self]:
-        """Settings for `rehearse` to choose from, around these; the first trains nothing (learning rate 0)."""
+        """Settings for `rehearse` to choose from, around these; the first trains nothing (learning rate 0).
+
+        They differ in what later sessions do, and share the state after the base session.
+        """
 
     def varied(self, **choices: Iterable[Any]) -> list[Self]:
         """Learning rate 0, and these settings with all combinations of the values given by name."""
