@@ -61,6 +61,7 @@ def tiny(monkeypatch, tmp_path) -> None:
     monkeypatch.setattr(rivals, "REHEARSED", tmp_path / "fscil-rehearsal.jsonl")
     sets.pictures_of.cache_clear()
     rivals._MEMORIES.clear()
+    rivals.ByNumber._fitted.clear()
 
 
 def rehearsed(rival: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[Row]:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -22,9 +22,10 @@ from benchmarks.experiments.fscil.streams import HELD_OUT
 from gptree.deep import Arrays, embed
 from gptree.deep.loop.task import split_rows
 from gptree.estimators.deep_inputs import Inputs
-from gptree.metrics import nll
+from gptree.metrics import columns, nll
 from gptree.protocols import SessionStream, run_stream
 from gptree.rivals import NETWORK_RIVALS, BaseNetwork, ICaRLSettings
+from gptree.rivals.networks.sessions import SessionState
 from gptree.rivals.networks.settings import NetworkRivalSettings, PerClass
 
 #: Of a session's row, what names the run: the trial has it already.
@@ -42,8 +43,10 @@ TEMPERATURES = np.geomspace(1e-3, 30.0, 181)
 
 
 def base_name(data: str, settings: NetworkRivalSettings, rival: str, seed: int, rehearsal: bool) -> str:
-    signed = "-signed" if is_signed(rival, settings) else ""
-    return f"{data}-{settings.objective.name}{signed}{'-rehearsal' if rehearsal else ''}-{seed}"
+    kind = settings.objective.name + ("-signed" if is_signed(rival, settings) else "")
+    if rival == "sdc":
+        kind = "metric-published" if is_published(settings) else "metric"
+    return f"{data}-{kind}{'-rehearsal' if rehearsal else ''}-{seed}"
 
 
 def is_signed(rival: str, settings: NetworkRivalSettings) -> bool:
@@ -53,19 +56,28 @@ def is_signed(rival: str, settings: NetworkRivalSettings) -> bool:
 def base_network(
     data: str, rival: str, settings: NetworkRivalSettings, seed: int, rehearsal: bool, folder: Path
 ) -> BaseNetwork:
-    """The network that a rival begins with; trained when it is first asked for, and kept in `bases`."""
+    """The network that a rival begins with; trained when it is first asked for, and kept in `bases`.
+
+    That of SDC is the network of most others after its epochs of metric learning.
+    """
     own, name = SETS[data], base_name(data, settings, rival, seed, rehearsal)
     backbone = own.backbone(folder, seed, rectified=not is_signed(rival, settings))
     path = folder / "bases" / name
     if path.exists():
         return BaseNetwork.load(path, backbone)
-    training = own.training.with_params(validation=None, validate_every=1) if rehearsal else own.training
     first = sessions_of(data, folder, rehearsal).sessions[0]
-    trainer = NETWORK_RIVALS[rival](
-        backbone, settings, training=training, augment=own.augment, random_state=seed, folder=folder / "runs" / name
-    )
     X = pictures_of(data, folder).X[first.X[:, 0]]
-    base = trainer.train_base(Arrays(X, augment=own.augment, **own.scaling), first.y)
+    if rival == "sdc":
+        base = base_network(data, "icarl", ICaRLSettings.tuned(), seed, rehearsal, folder)
+        learned = NETWORK_RIVALS[rival](base.network, settings, augment=own.augment, random_state=seed)
+        learned.fit(X, first.y, base=base)
+        base = replace(base, network=learned.state_.model.network.cpu())
+    else:
+        training = own.training.with_params(validation=None, validate_every=1) if rehearsal else own.training
+        trainer = NETWORK_RIVALS[rival](
+            backbone, settings, training=training, augment=own.augment, random_state=seed, folder=folder / "runs" / name
+        )
+        base = trainer.train_base(Arrays(X, augment=own.augment, **own.scaling), first.y)
     base.save(path)
     if not rehearsal and name == base_name(data, ICaRLSettings.tuned(), "icarl", seed, False):
         write_embeddings(base, data, seed, folder)
@@ -103,20 +115,38 @@ def _device() -> torch.device:
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
-class OnTokens:
-    """A rival that is given numbers of pictures, (n, 1)."""
+class ByNumber:
+    """A rival that is given numbers of pictures, (n, 1): as tokens where its last block alone is trained.
 
-    def __init__(self, rival: Any, base: BaseNetwork, picture_bytes: int) -> None:
-        self.rival, self.base, self.picture_bytes = rival, base, picture_bytes
+    States after the base session are shared by all whose settings have the same memory and are of the same form: what
+    candidates vary comes later.
+    """
+
+    _fitted: ClassVar[dict[tuple[Any, ...], SessionState]] = {}
+
+    def __init__(self, rival: Any, base: BaseNetwork, pictures: np.ndarray, shared: tuple[Any, ...]) -> None:
+        self.rival, self.base, self.pictures, self.shared = rival, base, pictures, shared
+
+    def inputs(self, X: np.ndarray) -> np.ndarray:
+        return tokens(X[:, 0]) if isinstance(self.base.network, OfTokens) else self.pictures[X[:, 0]]
 
     def fit(self, X: np.ndarray, y: np.ndarray) -> Any:
-        return self.rival.fit(tokens(X[:, 0]), y, base=self.base)
+        if self.shared not in self._fitted:
+            self.rival.fit(self.inputs(X), y, base=self.base)
+            while len(self._fitted) > 3:
+                del self._fitted[next(iter(self._fitted))]
+            self._fitted[self.shared] = self.rival.state_
+        self.rival.state_ = self._fitted[self.shared]
+        return self
 
     def add_classes(self, X: np.ndarray, y: np.ndarray) -> Any:
-        return self.rival.add_classes(tokens(X[:, 0]), y)
+        return self.rival.add_classes(self.inputs(X), y)
 
     def predict_proba(self, X: np.ndarray) -> np.ndarray:
-        return self.rival.predict_proba(tokens(X[:, 0]))
+        return np.exp(self.predict_log_proba(X))
+
+    def predict_log_proba(self, X: np.ndarray) -> np.ndarray:
+        return self.rival.predict_log_proba(self.inputs(X))
 
     @property
     def classes_(self) -> np.ndarray:
@@ -126,27 +156,36 @@ class OnTokens:
     def memory_bytes_(self) -> int:
         """With pictures in the place of their numbers."""
         kept = self.rival.state_.memory.pictures
-        return self.rival.memory_bytes_ - kept.nbytes + len(kept) * self.picture_bytes
+        return self.rival.memory_bytes_ - kept.nbytes + len(kept) * self.pictures[0].nbytes
+
+
+def make(
+    data: str, rival: str, settings: NetworkRivalSettings, seed: int, folder: Path, rehearsal: bool = False
+) -> ByNumber:
+    """A rival that is yet to learn the base session."""
+    base = base_network(data, rival, settings, seed, rehearsal, folder)
+    name, pictures = base_name(data, settings, rival, seed, rehearsal), pictures_of(data, folder)
+    views: Any = SETS[data].augment
+    if settings.session.trainable == "last-block":
+        base = of_tokens(base, name, data, folder)
+        views = (RandomView(len(pictures.y), SETS[data].views),)
+    if rival == "sdc":
+        settings = settings.with_params(base_epochs=0)  # which its base network has behind it
+    shared = (name, folder, rival, repr(settings.memory), settings.session.trainable, is_published(settings))
+    model = NETWORK_RIVALS[rival](base.network, settings, augment=views, random_state=seed)
+    return ByNumber(model, base, pictures.X, shared)
+
+
+def is_published(settings: NetworkRivalSettings) -> bool:
+    """Whether settings are those of a publication, which shows in what a network learns from in sessions."""
+    return settings.new_rows == "random" or settings.session.trainable == "all"
 
 
 def learn(
-    data: str,
-    rival: str,
-    settings: NetworkRivalSettings,
-    seed: int,
-    folder: Path,
-    rehearsal: bool = False,
-) -> tuple[OnTokens, dict[str, Any]]:
+    data: str, rival: str, settings: NetworkRivalSettings, seed: int, folder: Path, rehearsal: bool = False
+) -> tuple[ByNumber, dict[str, Any]]:
     """Teach a rival the sessions; the model, and the metrics of a trial."""
-    base = base_network(data, rival, settings, seed, rehearsal, folder)
-    name = base_name(data, settings, rival, seed, rehearsal)
-    tokenised = of_tokens(base, name, data, folder)
-    views = RandomView(len(pictures_of(data, folder).y), SETS[data].views)
-    model = OnTokens(
-        NETWORK_RIVALS[rival](tokenised.network, settings, augment=(views,), random_state=seed),
-        tokenised,
-        pictures_of(data, folder).X[0].nbytes,
-    )
+    model = make(data, rival, settings, seed, folder, rehearsal)
     stream, others = sessions_of(data, folder, rehearsal), []
     result = run_stream(
         model, stream, seed=seed, method=rival, on_session=lambda row: others.append(nearest_mean(model, stream, row))
@@ -157,11 +196,11 @@ def learn(
         "reliability": result.details["reliability"],
         "nearest_mean": others,
         "configuration": configuration(settings),
-        "base_seconds": sum(row["seconds"] for row in base.log),
+        "base_seconds": sum(row.get("seconds", 0.0) for row in model.base.log),
     }
 
 
-def nearest_mean(model: OnTokens, stream: SessionStream, row: Mapping[str, Any]) -> float | None:
+def nearest_mean(model: ByNumber, stream: SessionStream, row: Mapping[str, Any]) -> float | None:
     """Accuracy by nearest means of exemplars, where the classifier is what the method answers by."""
     settings = model.rival.settings
     if settings.rule != "classifier" or model.rival.state_.means is None:
@@ -169,7 +208,7 @@ def nearest_mean(model: OnTokens, stream: SessionStream, row: Mapping[str, Any])
     seen = stream.sessions[: row["session"] + 1]
     X, y = (np.concatenate([getattr(session, name) for session in seen]) for name in ("X_test", "y_test"))
     model.rival.settings = settings.with_params(rule="nearest-mean")
-    right = model.rival.predict(tokens(X[:, 0])) == y
+    right = model.rival.predict(model.inputs(X)) == y
     model.rival.settings = settings
     return float(right.mean())
 
@@ -213,8 +252,10 @@ def run(trial: Trial, folder: Path) -> Mapping[str, Any]:
 def candidates(data: str, rival: str) -> dict[str, NetworkRivalSettings]:
     """Settings to rehearse, by what sets them apart; the published ones are rehearsed for their temperature alone."""
     kind = NETWORK_RIVALS[rival].settings_type
-    start = kind.tuned()
-    found = {_difference(settings, start): settings for settings in start.candidates()}
+    start, every = kind.tuned(), kind.tuned().candidates()
+    if data != "mini-pictures":  # all of a network is trained there alone: it takes long
+        every = [settings for settings in every if settings.session.trainable == "last-block"]
+    found = {_difference(settings, start): settings for settings in every}
     return found | ({TAO: kind.tao(SETS[data].published)} if data != "cifar-pictures" else {})
 
 
@@ -240,11 +281,9 @@ def rehearse(trial: Trial, folder: Path) -> Mapping[str, Any]:
     model, metrics = learn(trial.data, trial.method, settings, trial.seed, folder, rehearsal=True)
     stream = sessions_of(trial.data, folder, rehearsal=True)
     X, y = (np.concatenate([getattr(s, name) for s in stream.sessions]) for name in ("X_test", "y_test"))
-    log_p = model.rival.predict_log_proba(tokens(X[:, 0]))
-    places = np.searchsorted(model.classes_, y, sorter=np.argsort(model.classes_))
-    codes = np.argsort(model.classes_)[places]
+    codes = columns(y, model.classes_.tolist())
     mean = float(np.mean([row["accuracy"] for row in metrics["sessions"][1:]]))
-    return {**metrics, "mean": mean, "temperature": best_temperature(log_p, codes) * settings.temperature}
+    return {**metrics, "mean": mean, "temperature": best_temperature(model.predict_log_proba(X), codes) * settings.temperature}
 
 
 def best_temperature(log_p: np.ndarray, y: np.ndarray) -> float:
