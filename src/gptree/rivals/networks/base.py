@@ -281,6 +281,7 @@ class NetworkRival(SettingsParameters, ClassifierMixin, BaseEstimator, ABC, Gene
             seed=self.random_state,
             device=self._device,
             log=[],
+            extra=state.extra,
         )
         lesson.student.classifier.grow(self._rows(lesson))
         self._train(lesson)

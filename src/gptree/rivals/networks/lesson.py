@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -64,6 +64,8 @@ class Lesson:
     device : torch.device
     log : list of dict
         A row a training: steps, first and last loss.
+    extra : dict of Tensor
+        What the method keeps beside, as it was before the session.
     """
 
     student: Model
@@ -76,6 +78,7 @@ class Lesson:
     seed: int
     device: torch.device
     log: list[dict[str, Any]]
+    extra: Mapping[str, Tensor] = field(default_factory=dict)
 
     @cached_property
     def codes(self) -> Tensor:
@@ -95,6 +98,7 @@ class Lesson:
         freeze_old: bool = False,
         network: bool = True,
         rows: np.ndarray | None = None,
+        batches: Sequence[np.ndarray] | None = None,
         teacher: Model | None = None,
         maps: bool = False,
         extra: Sequence[dict[str, Any]] = (),
@@ -111,8 +115,11 @@ class Lesson:
             Whether the network is trained, or the classifier alone.
         rows : int array or None
             Some of the rows of the lesson; None is all.
+        batches : sequence of int arrays or None
+            The rows of every step; None lets `how` say it.
         teacher : Model or None
-            None is the model before the session.
+            None is the model before the session. The student itself is none: its own outputs then stand for the
+            teacher's.
         maps : bool
             Whether the maps of the stages are wanted.
         extra : sequence of dict
@@ -126,7 +133,7 @@ class Lesson:
         trained = [p for group in groups for p in group["params"]]
         with gradients_of(trained, self.student):
             optimiser, losses = make_optimiser(groups, how), []
-            for number, (entered, of) in enumerate(self._entered(rows, how)):
+            for number, (entered, of) in enumerate(self._entered(rows, how, batches)):
                 rate = how.rate(number)
                 for group in optimiser.param_groups:
                     group["lr"] = rate * group["times"]
@@ -142,9 +149,10 @@ class Lesson:
 
     def _step(self, entered: Tensor, rows: Tensor, how: SessionTraining, teacher: Model, maps: bool) -> Step:
         with autocast(self.device, how):
-            with torch.no_grad():
-                old = teacher.outputs(entered, how.trainable, maps)
-            now = self.student.outputs(entered, how.trainable, maps)
+            now = old = self.student.outputs(entered, how.trainable, maps)
+            if teacher is not self.student:
+                with torch.no_grad():
+                    old = teacher.outputs(entered, how.trainable, maps)
         return Step(rows, self.codes[rows], rows >= self.memory, now, old)
 
     def _groups(self, how: SessionTraining, freeze_old: bool, network: bool) -> list[dict[str, Any]]:
@@ -160,7 +168,9 @@ class Lesson:
         ]
         return [group for group in groups if group["params"]]
 
-    def _entered(self, rows: np.ndarray, how: SessionTraining) -> Iterator[tuple[Tensor, Tensor]]:
+    def _entered(
+        self, rows: np.ndarray, how: SessionTraining, batches: Sequence[np.ndarray] | None
+    ) -> Iterator[tuple[Tensor, Tensor]]:
         """For each step what enters the trained part of the network, and of which rows, augmented ones first.
 
         Rows that are not augmented go through the frozen part once for all steps. Nothing waits for the device.
@@ -171,19 +181,21 @@ class Lesson:
         plain, place = rows[~changed[rows]], np.zeros(len(self.y), dtype=np.int64)
         place[plain] = np.arange(len(plain))
         kept = self._frozen(plain, how) if len(plain) else None
-        plan = self._plan(rows, how, changed)
-        counts = [int(changed[batch.rows].sum()) for batch in plan]
-        ordered = np.stack([batch.rows for batch in plan])
-        of, places = (torch.as_tensor(each, device=self.device) for each in (ordered, place[ordered]))
-        seen = [Batch(batch.rows[:count], batch.seed) for batch, count in zip(plan, counts, strict=True) if count]
-        pictures = self.arrays.batches(seen, self.device)
-        for number, count in enumerate(counts):
+        drawn = self._batches(rows, how) if batches is None else batches
+        ordered = [batch[np.argsort(~changed[batch], kind="stable")] for batch in drawn]
+        together, sizes = np.concatenate(ordered), [len(batch) for batch in ordered]
+        of, places = (torch.as_tensor(each, device=self.device).split(sizes) for each in (together, place[together]))
+        seen = [batch[changed[batch]] for batch in ordered]
+        seeds = [key(self.seed, self.session, len(self.log), STEP, number) for number in range(len(seen))]
+        plan = [Batch(batch, seed) for batch, seed in zip(seen, seeds, strict=True) if len(batch)]
+        pictures = iter(self.arrays.batches(plan, self.device))
+        for number, augmented in enumerate(seen):
             parts = []
-            if count:
+            if len(augmented):
                 with autocast(self.device, how):
                     parts.append(self.student.trunk(next(pictures), how.trainable))
-            if kept is not None and count < ordered.shape[1]:
-                parts.append(kept.index_select(0, places[number, count:]))
+            if kept is not None and len(augmented) < sizes[number]:
+                parts.append(kept.index_select(0, places[number][len(augmented) :]))
             yield torch.cat(parts) if len(parts) > 1 else parts[0], of[number]
 
     @torch.no_grad()
@@ -192,17 +204,15 @@ class Lesson:
             batches = self.arrays.batches(clean_plan(rows, AT_ONCE), self.device)
             return torch.cat([self.student.trunk(x, how.trainable) for x in batches])
 
-    def _plan(self, rows: np.ndarray, how: SessionTraining, changed: np.ndarray) -> list[Batch]:
-        """All rows in every step, or batches of them in random order, epoch after epoch; rows to augment first."""
-        phase, size = len(self.log), min(how.batch_size or len(rows), len(rows))
-        random = np.random.default_rng([self.seed, self.session, phase, ORDER])
+    def _batches(self, rows: np.ndarray, how: SessionTraining) -> Iterable[np.ndarray]:
+        """All rows in every step, or batches of them in random order, epoch after epoch."""
+        size = min(how.batch_size or len(rows), len(rows))
+        if size == len(rows):
+            return [rows] * how.steps
+        random = np.random.default_rng([self.seed, self.session, len(self.log), ORDER])
         a_time = len(rows) // size
-        epochs = [rows if size == len(rows) else random.permutation(rows) for _ in range(-(-how.steps // a_time))]
-        batches = np.concatenate([epoch[: a_time * size] for epoch in epochs]).reshape(-1, size)
-        return [
-            Batch(batch[np.argsort(~changed[batch], kind="stable")], key(self.seed, self.session, phase, STEP, number))
-            for number, batch in enumerate(batches[: how.steps])
-        ]
+        epochs = [random.permutation(rows)[: a_time * size] for _ in range(-(-how.steps // a_time))]
+        return np.concatenate(epochs).reshape(-1, size)[: how.steps]
 
     def _finish(self, how: SessionTraining, losses: list[float], trained: list[nn.Parameter]) -> None:
         self.log.append({"session": self.session, "steps": how.steps, "first_loss": losses[0], "last_loss": losses[1]})

@@ -17,7 +17,17 @@ from gptree.estimators.deep_inputs import Inputs
 from gptree.rivals.networks.blocks import precise
 from gptree.rivals.networks.settings import Trainable
 from gptree.settings import require
-from gptree.storage import StorageError, as_tuples, below, labels_from_json, labels_to_json, read_folder, write_folder
+from gptree.storage import (
+    StorageError,
+    as_tuples,
+    below,
+    decode,
+    encode,
+    labels_from_json,
+    labels_to_json,
+    read_folder,
+    write_folder,
+)
 
 KIND = "base network"
 
@@ -142,7 +152,7 @@ class BaseNetwork:
         inputs = self.inputs
         document = {
             "kind": KIND,
-            "objective": self.objective.name,
+            "objective": encode("objective", self.objective),
             "labels": labels_to_json(self.labels),
             "inputs": {"shape": inputs.shape, "mean": inputs.mean, "std": inputs.std, "dtype": inputs.dtype},
             "log": self.log,
@@ -161,7 +171,7 @@ class BaseNetwork:
         network.load_state_dict(below("network", tensors))
         labels, weights = labels_from_json(document["labels"]), below("layer", tensors)
         width = weights["weight"].shape[-1]
-        layer = Objective.of(document["objective"]).layer(width, len(labels), 0, weights["weight"].dtype)
+        layer = decode(document["objective"]).layer(width, len(labels), 0, weights["weight"].dtype)
         layer.load_state_dict(weights)
         inputs = Inputs(**{name: as_tuples(value) for name, value in document["inputs"].items()})
         return cls(network.eval(), layer, labels, inputs, document["log"])
