@@ -391,6 +391,17 @@ def herded_rows(features: Tensor, y: np.ndarray, quotas: np.ndarray) -> np.ndarr
     return np.concatenate(chosen)
 
 
+def balanced_rows(lesson: Lesson) -> np.ndarray:
+    """Rows of a lesson, equally many of every class: the first exemplars of old ones, new ones herded."""
+    count = int(np.bincount(lesson.y).min())
+    require(count > 0, "balanced fine-tuning needs pictures of every class: keep more, or leave fine-tuning out.")
+    features = embed(lesson.student, lesson.arrays, lesson.new_rows, lesson.device)
+    quotas = np.full(int(lesson.y.max()) + 1, count)
+    new = lesson.new_rows[herded_rows(features, lesson.y[lesson.memory :], quotas)]
+    old = [np.flatnonzero(lesson.y == c)[:count] for c in range(lesson.n_old)]
+    return np.concatenate([*old, new])
+
+
 def _place_in_class(y: np.ndarray) -> np.ndarray:
     """(n,) how many rows of the same class come before each; classes stand together."""
     starts = np.searchsorted(y, y)

@@ -6,11 +6,9 @@ import copy
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
-import numpy as np
 from torch import Tensor
 
-from gptree.deep import embed
-from gptree.rivals.networks.base import NetworkRival, frozen, herded_rows
+from gptree.rivals.networks.base import NetworkRival, balanced_rows, frozen
 from gptree.rivals.networks.blocks import cross_entropy, distillation
 from gptree.rivals.networks.lesson import Lesson, Step
 from gptree.rivals.networks.settings import (
@@ -130,22 +128,12 @@ class EEIL(NetworkRival[EEILSettings]):
         super()._train(lesson)
         if settings.balanced_steps == 0 or settings.session.learning_rate == 0:
             return
-        rows = self._balanced(lesson)
+        rows = balanced_rows(lesson)
         teacher = frozen(copy.deepcopy(lesson.student))  # with the new columns
         how = settings.session.with_params(
             steps=settings.balanced_steps, learning_rate=settings.balanced_rate * settings.session.learning_rate
         )
         lesson.train(lambda step: self._loss(step, lesson), how, rows=rows, teacher=teacher)
-
-    def _balanced(self, lesson: Lesson) -> np.ndarray:
-        """Rows of the lesson, equally many of every class: the first exemplars of old ones, new ones herded."""
-        count = int(np.bincount(lesson.y).min())
-        require(count > 0, "balanced fine-tuning needs pictures of every class: keep more, or set balanced_steps=0.")
-        features = embed(lesson.student, lesson.arrays, lesson.new_rows, lesson.device)
-        quotas = np.full(int(lesson.y.max()) + 1, count)
-        new = lesson.new_rows[herded_rows(features, lesson.y[lesson.memory :], quotas)]
-        old = [np.flatnonzero(lesson.y == c)[:count] for c in range(lesson.n_old)]
-        return np.concatenate([*old, new])
 
 
 def head_distillation(

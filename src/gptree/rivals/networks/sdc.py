@@ -108,15 +108,13 @@ class SDCSettings(NetworkRivalSettings):
         )
 
     @classmethod
-    def tuned(cls) -> Self:
-        """Few steps at a small rate, and cross-entropy beside the triplets of the base session."""
-        return cls()
+    def tuned(cls, exemplars: int = 0) -> Self:
+        """Few steps at a small rate, and cross-entropy beside the triplets of the base session; no exemplars."""
+        return cls(memory=PerClass(exemplars, exemplars))
 
     def candidates(self) -> list[Self]:
         """Learning rates 0, 1e-6, 1e-5, 1e-4, weights 1, 10, 100 and widths 0.2, 0.3, 0.5."""
-        return self.varied(
-            session__learning_rate=(1e-6, 1e-5, 1e-4), weight=(1.0, 10.0, 100.0), sigma=(0.2, 0.3, 0.5)
-        )
+        return self.varied(session__learning_rate=(1e-6, 1e-5, 1e-4), weight=(1.0, 10.0, 100.0), sigma=(0.2, 0.3, 0.5))
 
 
 def adam(learning_rate: float, steps: int, trainable: Literal["last-block", "all"] = "last-block") -> SessionTraining:
@@ -173,8 +171,7 @@ class SDC(NetworkRival[SDCSettings]):
         if settings.base_epochs == 0 or settings.base_learning_rate == 0:
             return network, []
         random = np.random.default_rng([self.random_state, len(y)])
-        shape = (settings.base_classes, settings.base_instances)
-        batches = [batch for _ in range(settings.base_epochs) for batch in balanced_batches(y, *shape, random)]
+        batches = balanced_batches(y, settings.base_classes, settings.base_instances, settings.base_epochs, random)
         student = Model(network, SessionClassifier([base.layer.weight]))
         lesson = Lesson(
             student=student,

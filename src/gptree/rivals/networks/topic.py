@@ -8,11 +8,11 @@ from typing import Any, ClassVar, Literal, NamedTuple, Self
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy, relu
+from torch.nn.functional import relu
 
 from gptree.deep import Source, embed
 from gptree.rivals.networks.base import NetworkRival, herded_rows
-from gptree.rivals.networks.blocks import class_means, unit
+from gptree.rivals.networks.blocks import class_means, cross_entropy, mean_over, unit
 from gptree.rivals.networks.lesson import Lesson, Step
 from gptree.rivals.networks.model import BaseNetwork, Model
 from gptree.rivals.networks.neural_gas import Gas, NeuralGas, cells
@@ -21,6 +21,7 @@ from gptree.rivals.networks.settings import (
     BaseOnly,
     Data,
     NetworkRivalSettings,
+    PerClass,
     SessionTraining,
     require_data,
     tao_session,
@@ -86,9 +87,9 @@ class TOPICSettings(NetworkRivalSettings):
         )
 
     @classmethod
-    def tuned(cls) -> Self:
-        """Five pictures a class, on the average of the base classes."""
-        return cls()
+    def tuned(cls, exemplars: int = 5) -> Self:
+        """Exemplars of all classes; those of the base classes are the anchors of as many nodes, so many on average."""
+        return cls(memory=PerClass(exemplars, exemplars))
 
     def candidates(self) -> list[Self]:
         """Learning rates 0, 1e-4, 1e-3, 1e-2, ten times as high for class rows, and anchor weights 35, 350, 3500."""
@@ -138,7 +139,8 @@ class TOPIC(NetworkRival[TOPICSettings]):
         times = {"times": settings.centre_rate / rate, "weight_decay": 0.0, "momentum": 0.0, "nesterov": False}
 
         def loss(step: Step) -> Tensor:
-            near = centre_loss(unit(step.student.features[step.new]), centres, step.y[step.new] - lesson.n_old)
+            y = (step.y - lesson.n_old).clamp(min=0)
+            near = centre_loss(unit(step.student.features), centres, y, step.new)
             far = margin_loss(centres, *apart)
             return self._loss(step, lesson) + settings.min_weight * near + settings.max_weight * far
 
@@ -147,16 +149,14 @@ class TOPIC(NetworkRival[TOPICSettings]):
 
     def _loss(self, step: Step, lesson: Lesson) -> Tensor:
         """Cross-entropy of the new rows, and the anchor loss of the memory."""
-        settings, new, old = self._settings, step.new, ~step.new
-        loss = cross_entropy(step.student.logits[new], step.y[new])
-        if not lesson.memory:
-            return loss
-        targets, weights = unit(step.teacher.features[old]), 1.0
+        settings, anchors = self._settings, ~step.new
+        loss = cross_entropy(step.student.logits, step.y, step.new)
+        targets, weights = unit(step.teacher.features), 1.0
         if settings.form == "paper":
-            anchors = step.rows[old]
-            targets = lesson.extra["centroids"][anchors]
-            weights = precisions(lesson.extra["variances"])[anchors]
-        return loss + settings.anchor_weight * anchor_loss(unit(step.student.features[old]), targets, weights)
+            nodes = torch.where(anchors, step.rows, 0)
+            targets = lesson.extra["centroids"][nodes]
+            weights = precisions(lesson.extra["variances"])[nodes]
+        return loss + settings.anchor_weight * anchor_loss(unit(step.student.features), targets, weights, anchors)
 
     def _apart(self, lesson: Lesson, features: Tensor, new: Tensor) -> Apart:
         """What the centres of new classes (k, d) must keep away from."""
@@ -164,7 +164,9 @@ class TOPIC(NetworkRival[TOPICSettings]):
             return Apart(lesson.extra["centres"], self._settings.margin, None)
         nodes = lesson.extra["centroids"]
         grown = self._settings.gas.grown(Gas(nodes, lesson.extra["ages"]), features, new)
-        return Apart(nodes, float(torch.cdist(nodes, nodes).max()), grown.ages[len(nodes) :].isfinite().to(nodes.device))
+        return Apart(
+            nodes, float(torch.cdist(nodes, nodes).max()), grown.ages[len(nodes) :].isfinite().to(nodes.device)
+        )
 
     def _remember(self, model: Model, memory: Memory, pictures: Tensor, lesson: Lesson, n_base: int) -> Memory:
         """All anchors stay; new classes join within their quotas, in the paper's form by one picture each."""
@@ -202,7 +204,7 @@ class Apart(NamedTuple):
     near: Tensor | None
 
 
-def anchor_loss(features: Tensor, targets: Tensor, weights: Tensor | float = 1.0) -> Tensor:
+def anchor_loss(features: Tensor, targets: Tensor, weights: Tensor | float = 1.0, rows: Tensor | None = None) -> Tensor:
     """mean_{j,d} v_jd (f_jd − t_jd)²: how far the anchors have moved.
 
     Parameters
@@ -214,8 +216,10 @@ def anchor_loss(features: Tensor, targets: Tensor, weights: Tensor | float = 1.0
     weights : Tensor (N, d) or float
         v. Released scripts: 1, but less where a variance exceeds ½, which those of unit features do not. Paper: inverse
         variances of the cells, the Mahalanobis distance.
+    rows : bool Tensor (N,) or None
+        The anchors among the rows; None is all.
     """
-    return (weights * (features - targets).square()).mean()
+    return mean_over((weights * (features - targets).square()).mean(1), rows)
 
 
 def precisions(variances: Tensor) -> Tensor:
@@ -224,7 +228,7 @@ def precisions(variances: Tensor) -> Tensor:
     return mean / variances.clamp_min(LEAST_VARIANCE * mean)
 
 
-def centre_loss(features: Tensor, centres: Tensor, y: Tensor) -> Tensor:
+def centre_loss(features: Tensor, centres: Tensor, y: Tensor, rows: Tensor | None = None) -> Tensor:
     """½ mean_i ‖f_i − c_{y_i}‖², the min term: rows are drawn to the centre of their class.
 
     Parameters
@@ -233,8 +237,10 @@ def centre_loss(features: Tensor, centres: Tensor, y: Tensor) -> Tensor:
     centres : Tensor (C, d)
     y : Tensor (B,)
         Rows of `centres`.
+    rows : bool Tensor (B,) or None
+        Those that count; None is all.
     """
-    return 0.5 * (features - centres[y]).square().sum(1).mean()
+    return 0.5 * mean_over((features - centres[y]).square().sum(1), rows)
 
 
 def margin_loss(new: Tensor, others: Tensor, margin: float, near: Tensor | None = None) -> Tensor:

@@ -56,28 +56,31 @@ def no_hard_mining(z: Tensor, y: Tensor, margin: float = 0.0) -> Tensor:
     return (losses * used).sum() / used.sum().clamp_min(1)
 
 
-def balanced_batches(y: np.ndarray, classes: int, instances: int, random: np.random.Generator) -> list[np.ndarray]:
-    """Batches of P `classes` with k `instances` each, an epoch of them; all rows at once where they are no more.
+def balanced_batches(
+    y: np.ndarray, classes: int, instances: int, epochs: int, random: np.random.Generator
+) -> list[np.ndarray]:
+    """Batches of P `classes` with k `instances` each.
 
     Parameters
     ----------
     y : int array (n,)
     classes, instances : int
-        P and k; a class with fewer than k rows repeats some.
+        P and k. A class of fewer than k rows repeats some; all classes are taken where they are fewer than P.
+    epochs : int
+        An epoch has n / (P k) batches, rounded up.
     random : Generator
 
     Returns
     -------
     list of int arrays
-        Rows of each batch, n / (P k) batches, rounded down but at least one.
+        The rows of each batch.
     """
     require(classes >= 2 and instances >= 2, "a triplet needs two classes and two instances of a class in a batch.")
-    if len(y) <= classes * instances:
-        return [random.permutation(len(y))]
     members = [np.flatnonzero(y == c) for c in np.unique(y)]
+    classes = min(classes, len(members))
     batches = []
-    for _ in range(max(1, len(y) // (classes * instances))):
-        chosen = random.choice(len(members), min(classes, len(members)), replace=False)
+    for _ in range(epochs * -(-len(y) // (classes * instances))):
+        chosen = random.choice(len(members), classes, replace=False)
         rows = [random.choice(members[c], instances, replace=len(members[c]) < instances) for c in chosen]
         batches.append(np.concatenate(rows))
     return batches
