@@ -84,7 +84,7 @@ SETS: dict[str, Set] = {
         "cub",
         100,
         (80, 10, 0.25),
-        _training(24, 0.01, 128, 3),
+        _training(60, 0.2, 128, 5),
         (RandomResizedCrop(0.3), RandomFlip(), ColourJitter(0.3, 0.3, 0.3)),
         size=224,
     ),
