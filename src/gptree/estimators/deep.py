@@ -288,7 +288,10 @@ class DeepGPTreeClassifier(SettingsParameters, ClassifierMixin, BaseEstimator):
     def _take_over_tree(self, state: DeepState, trained: Trained, source: Source, codes: np.ndarray) -> Any:
         """The estimator with the trained tree as its base session."""
         rows = Embedded(*state.clean(Rows(source, state.rows, codes[state.rows])))
-        held_out = None if trained.held_out is None else Embedded(*state.clean(trained.held_out))
+        unseen = trained.held_out
+        if unseen is not None and unseen.source is not source and not self.training.calibrate:
+            unseen = None  # given to be measured, and no more
+        held_out = None if unseen is None else Embedded(*state.clean(unseen))
         if self.refit:
             state.head.refit(*rows, self.refit)
         how = {"calibrate": self.training.calibrate, "seed": state.seed}

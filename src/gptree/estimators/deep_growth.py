@@ -16,8 +16,11 @@ from gptree.deep.heads.forest import as_forest, latent_scale
 from gptree.estimators.feature_map import make_feature_map
 from gptree.estimators.forest import GPTreeClassifier
 from gptree.estimators.state import FittedState
-from gptree.incremental import BaseState, Entry, Novelty
+from gptree.incremental import BaseState, Entry, Growth, Novelty
+from gptree.incremental.exemplars import select_exemplars
 from gptree.maths.sphere import unit_length
+from gptree.model import left_out_predictions
+from gptree.tree import label_hashes
 
 
 class Embedded(NamedTuple):
@@ -47,7 +50,8 @@ def base_session(
     classifier : GPTreeClassifier
         With zero prior means, on features of unit length. Its kernel and inference are for nodes to come.
     head : TreeHead
-        Its posteriors are those of the base nodes, and its inducing points the exemplars.
+        Its posteriors are those of the base nodes; of its inducing points, at most as many of each class as the
+        classifier's growth says are exemplars.
     labels : (C,)
     trained, rows : Embedded and int array (n,)
         The rows trained on, and their numbers.
@@ -64,32 +68,35 @@ def base_session(
     scale = latent_scale(head, *held_out, fitted.predict_at) if calibrate and held_out is not None else 1.0
     # paper section 3.4
     model = as_forest(head, fitted._placement(), fitted._memory_bytes(), scale)
-    points = model.predictor.grams.X
-    y, numbers = head.point_class.to(points.device), trained.y.cpu().numpy()
-    counts, nearest = _examples(points.cpu().numpy(), y.cpu().numpy(), unit_length(trained.x.cpu().numpy()), numbers)
-    stands_for = torch.as_tensor(counts + 0.5).to(points)
+    Z = model.predictor.grams.X
+    points, y, keys = Z.cpu().numpy(), head.point_class.cpu().numpy(), tuple(labels.tolist())
+    examples, codes = unit_length(trained.x.cpu().numpy()), trained.y.cpu().numpy()
+    seed = int(check_random_state(fitted.random_state).randint(np.iinfo(np.int32).max))
+    growth = Growth() if fitted.growth is None else fitted.growth
+    chosen = select_exemplars(points, y, growth.exemplars, growth.selection, label_hashes(keys), seed).rows
+    counts, nearest = _examples(points, y, examples, codes)
     base = BaseState(
-        keys=tuple(labels.tolist()),
+        keys=keys,
         model=model,
         expert=None,
-        y=y,
-        stands_for=stands_for,
-        exemplars=torch.arange(len(y), device=y.device),
-        exemplar_weights=stands_for,
+        y=torch.as_tensor(y, device=Z.device),
+        stands_for=torch.as_tensor(counts + 0.5).to(Z),
+        exemplars=torch.as_tensor(chosen, device=Z.device),
+        exemplar_weights=torch.as_tensor(_examples(points[chosen], y[chosen], examples, codes)[0] + 0.5).to(Z),
         left_out=None,
         novel_experts=None,
     )
     fitted.n_features_in_ = points.shape[1]
     fitted.state_ = FittedState(
         classes=labels,
-        seed=int(check_random_state(fitted.random_state).randint(np.iinfo(np.int32).max)),
-        feature_map=make_feature_map("unit").fit(points.cpu().numpy()),
+        seed=seed,
+        feature_map=make_feature_map("unit").fit(points),
         model=model,
         experts=None,
         left_out=None,
-        y=y.cpu().numpy(),
+        y=y,
         origins=np.stack([np.zeros_like(nearest), rows[nearest]], 1),
-        journal=(Entry("fit", base.keys, tuple(np.bincount(numbers).tolist())),),
+        journal=(Entry("fit", keys, tuple(np.bincount(codes).tolist())),),
         base=base,
     )
     novelty = _novelty(fitted, base, trained if held_out is None else held_out)
@@ -112,7 +119,7 @@ def _examples(points: np.ndarray, y: np.ndarray, X: np.ndarray, codes: np.ndarra
 
 
 def _novelty(fitted: GPTreeClassifier, base: BaseState, known: Embedded) -> Novelty:
-    """How strange known rows are to the base session, and its exemplars, which growing compares with themselves."""
-    scores = [fitted.novelty_score(x.cpu().numpy()) for x in (base.X, known.x)]
-    y = torch.cat([base.y, known.y.to(base.y.device)])
-    return Novelty(torch.as_tensor(np.concatenate(scores)).to(base.X), y, base.exemplars)
+    """How strange known rows are to the base session, and its points, each left out as growing leaves them out."""
+    points = left_out_predictions(base.model, base.y.cpu().numpy(), predict_at=fitted.predict_at).novelty
+    rows = torch.as_tensor(fitted.novelty_score(known.x.cpu().numpy())).to(points)
+    return Novelty(torch.cat([points, rows]), torch.cat([base.y, known.y.to(base.y.device)]), base.exemplars)

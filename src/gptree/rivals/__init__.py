@@ -16,11 +16,13 @@ from gptree.rivals.deep.base import DeepRival
 from gptree.rivals.deep.gpdnn import GPDNN
 from gptree.rivals.deep.sv_dkl import SVDKL
 from gptree.rivals.frozen.class_mean import NearestClassMean
+from gptree.rivals.frozen.kernel_logistic import KernelLogistic
 from gptree.rivals.frozen.lda import ShrinkageLDA
 from gptree.rivals.frozen.logistic import LogisticClassifier
 from gptree.rivals.frozen.neighbours import NearestNeighbours
 from gptree.rivals.frozen.ranpac import RanPAC
 from gptree.rivals.frozen.ridge import SoftmaxRidge
+from gptree.rivals.frozen.smoothed_logistic import SmoothedLogistic
 from gptree.rivals.gibbs.base import GIBBS_RIVALS, GibbsRival, OverBudget
 from gptree.rivals.gibbs.logistic_softmax import LogisticSoftmaxGP
 from gptree.rivals.gibbs.one_vs_each import OneVsEachGP
@@ -31,13 +33,16 @@ from gptree.rivals.incremental.lda import StreamingLDA
 from gptree.rivals.incremental.logistic_memory import LogisticMemory
 from gptree.rivals.incremental.mapped import Mapped
 from gptree.rivals.incremental.ranpac import SessionRanPAC
-from gptree.rivals.incremental.teen import TeenLDA
+from gptree.rivals.incremental.shrunk_means import ShrunkMeanLDA
+from gptree.rivals.incremental.teen import Teen
 from gptree.rivals.networks.base import NETWORK_RIVALS, NetworkRival
 from gptree.rivals.networks.eeil import EEIL, EEILSettings
 from gptree.rivals.networks.icarl import ICaRL, ICaRLSettings
 from gptree.rivals.networks.lucir import LUCIR, LUCIRSettings
 from gptree.rivals.networks.model import BaseNetwork
+from gptree.rivals.networks.podnet import PODNet, PODNetSettings
 from gptree.rivals.networks.rehearsal import Rehearsed, RehearsedSessions, rehearse, rehearsed_sessions
+from gptree.rivals.networks.sdc import SDC, SDCSettings
 from gptree.rivals.networks.settings import (
     BaseOnly,
     MemoryBudget,
@@ -46,6 +51,7 @@ from gptree.rivals.networks.settings import (
     SessionTraining,
     SharedBudget,
 )
+from gptree.rivals.networks.topic import TOPIC, TOPICSettings
 from gptree.settings import import_modules
 
 __all__ = [
@@ -56,7 +62,9 @@ __all__ = [
     "LUCIR",
     "NETWORK_RIVALS",
     "RIVALS",
+    "SDC",
     "SVDKL",
+    "TOPIC",
     "BaseNetwork",
     "BaseOnly",
     "DeepRival",
@@ -65,6 +73,7 @@ __all__ = [
     "ICaRL",
     "ICaRLSettings",
     "IncrementalRival",
+    "KernelLogistic",
     "LUCIRSettings",
     "LogisticClassifier",
     "LogisticMemory",
@@ -77,20 +86,26 @@ __all__ = [
     "NetworkRivalSettings",
     "OneVsEachGP",
     "OverBudget",
+    "PODNet",
+    "PODNetSettings",
     "PerClass",
     "RanPAC",
     "Rehearsed",
     "RehearsedSessions",
     "RivalClassifier",
+    "SDCSettings",
     "SessionClassMean",
     "SessionRanPAC",
     "SessionTraining",
     "SharedBudget",
     "ShrinkageLDA",
+    "ShrunkMeanLDA",
+    "SmoothedLogistic",
     "SoftmaxRidge",
     "StickBreakingGP",
     "StreamingLDA",
-    "TeenLDA",
+    "TOPICSettings",
+    "Teen",
     "rehearse",
     "rehearsed_sessions",
 ]

@@ -65,7 +65,8 @@ class NeuralGas(Settings):
     def fit(self, features: Tensor, nodes: int, seed: int) -> Gas:
         """The gas of N nodes, or as many as there are rows, after one pass over rows of features (n, d).
 
-        It begins at random rows. The nodes move after every row, so this is a loop; it runs on the CPU, where a step costs least.
+        It begins at random rows. Nodes move after every row, so this is a loop; it runs on the CPU, where a step costs
+        least.
         """
         features = features.detach().cpu()
         require(min(nodes, len(features)) >= 2, "a neural gas needs at least two nodes and two rows.")

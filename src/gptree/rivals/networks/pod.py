@@ -113,9 +113,9 @@ def proxy_scores(features: Tensor, proxies: Tensor) -> Tensor:
 def nca_loss(logits: Tensor, y: Tensor, margin: Tensor | float, form: NCA = "paper") -> Tensor:
     """The loss of PODNet's classifier.
 
-    Paper: mean_i [−(s_y − margin) + log Σ_{c≠y} exp s_c]₊. Released code: the margin is taken from every score and so has
-    no effect, there is no hinge, and the denominator has a 1 for the class itself: mean_i [−s_y + log(1 + Σ_{c≠y} exp
-    s_c)], where the largest s of the row is taken from all.
+    Paper: mean_i [−(s_y − margin) + log Σ_{c≠y} exp s_c]₊. Released code: the margin is taken from every score and so
+    has no effect, there is no hinge, and the denominator has a 1 for the class itself: mean_i [−s_y + log(1 + Σ_{c≠y}
+    exp s_c)], where the largest s of the row is taken from all.
 
     Parameters
     ----------

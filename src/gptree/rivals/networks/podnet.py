@@ -1,4 +1,4 @@
-"""PODNet (Douillard et al., 2020): several proxies a class, and pooled outputs of all stages held to their old values."""
+"""PODNet (Douillard et al., 2020): several proxies a class, and pooled outputs of all stages that must stay."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ class PODNet(NetworkRival[PODNetSettings]):
     Examples
     --------
     >>> from gptree.deep import resnet18
-    >>> from gptree.rivals.networks.podnet import PODNet, PODNetSettings
+    >>> from gptree.rivals import PODNet, PODNetSettings
     >>> rival = PODNet(resnet18(last_relu=False), PODNetSettings.tuned(exemplars=20))
     """
 

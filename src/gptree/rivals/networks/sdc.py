@@ -144,7 +144,7 @@ class SDC(NetworkRival[SDCSettings]):
     Examples
     --------
     >>> from gptree.deep import convnet
-    >>> from gptree.rivals.networks.sdc import SDC, SDCSettings
+    >>> from gptree.rivals import SDC, SDCSettings
     >>> rival = SDC(convnet(channels=1, width=16), SDCSettings.tuned())
     """
 

@@ -40,9 +40,9 @@ class TOPICSettings(NetworkRivalSettings):
     ----------
     form : "code" or "paper"
         What anchors must not move from, and which centres must keep away from each other. Released scripts: their own
-        features before the session; centres of all classes. Paper: the centroid of their node, in units of the variances
-        of its cell (times the mean variance, so that weights mean the same in both forms); each new node and its
-        neighbours in the gas.
+        features before the session; centres of all classes. Paper: the centroid of their node, in units of the
+        variances of its cell (times the mean variance, so that weights mean the same in both forms); each new node and
+        its neighbours in the gas.
     anchor_weight, min_weight, max_weight : float
         Of the three terms beside the cross-entropy of new rows.
     centre_rate : float
@@ -104,7 +104,7 @@ class TOPIC(NetworkRival[TOPICSettings]):
     Examples
     --------
     >>> from gptree.deep import convnet
-    >>> from gptree.rivals.networks.topic import TOPIC, TOPICSettings
+    >>> from gptree.rivals import TOPIC, TOPICSettings
     >>> rival = TOPIC(convnet(channels=1, width=16), TOPICSettings.tuned())
     """
 
