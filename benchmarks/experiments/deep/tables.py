@@ -81,7 +81,10 @@ def glance(rows: list[Row]) -> Table:
     columns = [["ResNet-18", *AT_A_GLANCE]]
     for data, name in NAMES.items():
         groups = [
-            [replace(row, metrics={"test": row.metrics[way]}) for row in chosen(rows, data=data, epochs=LONG, method=method)]
+            [
+                replace(row, metrics={"test": row.metrics[way]})
+                for row in chosen(rows, data=data, epochs=LONG, method=method)
+            ]
             for method, way in AT_A_GLANCE.values()
         ]
         seeds = " / ".join(str(len(group)) for group in groups)

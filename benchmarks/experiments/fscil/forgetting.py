@@ -22,11 +22,11 @@ from __future__ import annotations
 
 from benchmarks.experiments.fscil import methods
 from benchmarks.experiments.fscil import tables as made
-from benchmarks.experiments.fscil.lines import METHODS, STUDIED
+from benchmarks.experiments.fscil.lines import DEEP, METHODS, STUDIED
 from benchmarks.experiments.fscil.lines import PAPER as TREE
 
 GROUP, SEEDS, STORE, PAPER = "The paper's experiments", 3, "fscil-sessions", "supplement, figure of average forgetting"
 PAIRS = [(TREE, line) for line in METHODS if line != TREE]
-STUDY = made.Study(METHODS, STUDIED, PAIRS, made.FORGETTING, (made.FORGETTING,))
+STUDY = made.Study(METHODS, (*STUDIED, *DEEP.values()), PAIRS, made.FORGETTING, (made.FORGETTING,))
 COLUMNS, CHOICES = made.COLUMNS, STUDY.choices
 trials, run, tables, figure = STUDY.trials, methods.run, STUDY.tables, STUDY.figure

@@ -18,8 +18,9 @@ CUB, MINI, CIFAR = (
     ("mini-margin", "mini-rotations", "mini-pictures"),
     ("cifar-plain", "cifar-rotations", "cifar-pictures"),
 )
-#: Of the studies of the paper's supplement.
-STUDIED = (FROZEN, MINI[0])
+#: Of the studies of the paper's supplement: features of networks that were not trained with a tree, and of those of
+#: GP-Tree as published.
+STUDIED, DEEP = (FROZEN, MINI[0]), {"cub-deep": "cub-pictures", "mini-deep": "mini-pictures"}
 DATA = {
     FROZEN: "CUB-200, EfficientNet-Lite2 of ImageNet, frozen",
     "cub": "CUB-200, EfficientNet-Lite0 trained on the base classes",
@@ -31,7 +32,14 @@ DATA = {
     "cub-pictures": "CUB-200, EfficientNet-Lite0, from pictures",
     "mini-pictures": "mini-ImageNet, ResNet-18, from pictures",
     "cifar-pictures": "CIFAR-100, ResNet-18, from pictures",
+    "cub-deep": "CUB-200, network of GP-Tree as published",
+    "mini-deep": "mini-ImageNet, network of GP-Tree as published",
 }
+
+
+#: Classifiers on a frozen network that are drawn beside methods that learn from pictures.
+DRAWN = ("paper, shared root", "forest, shared root", "rival: class-mean", "rival: lda-shrunk-means")
+FOREST_ROWS = {"forest, shared root": "calibrate"}
 
 
 @dataclass(frozen=True)
@@ -65,6 +73,14 @@ class Line:
         trained = NETWORKS.get(data) or SETS.get(data)
         return self.held_out is None or (trained is not None and trained.training.validation is not None)
 
+    def is_drawn(self, data: str) -> bool:
+        """Beside methods that learn from pictures, a few of the others are drawn, the forest calibrated."""
+        return data not in SETS or (self.method in DRAWN and self.held_out == FOREST_ROWS.get(self.method))
+
+    @property
+    def is_rival(self) -> bool:
+        return self.method.startswith(("rival: ", "network: "))
+
     def trial(self, data: str, seed: int) -> Trial:
         return Trial("fscil-sessions", self.method, data, seed, self.settings)
 
@@ -90,6 +106,9 @@ class FromPictures(Line):
         """CIFAR-100 is not run with Tao's settings; 20 exemplars are for mini-ImageNet."""
         wanted = data in SETS and (data != "cifar-pictures" or not self.method.endswith(TAO))
         return wanted and (self.exemplars == 5 or data == "mini-pictures")
+
+    def is_drawn(self, data: str) -> bool:
+        return self.method.startswith("pipeline: ") or (self.method.endswith(TUNED) and self.exemplars == 5)
 
 
 PAPER = Line("GP-Tree on a cross-entropy network", "paper, shared root")
@@ -118,12 +137,16 @@ NETWORK_RIVALS = {
     "sdc": "SDC",
     "podnet": "PODNet",
 }
-TUNED_LINES = {name: FromPictures(f"{title}, tuned", f"network: {name}, {TUNED}") for name, title in NETWORK_RIVALS.items()}
+TUNED_LINES = {
+    name: FromPictures(f"{title}, tuned", f"network: {name}, {TUNED}") for name, title in NETWORK_RIVALS.items()
+}
 PUBLISHED_LINES = {
-    name: FromPictures(f"{title}, published settings", f"network: {name}, {TAO}") for name, title in NETWORK_RIVALS.items()
+    name: FromPictures(f"{title}, published settings", f"network: {name}, {TAO}")
+    for name, title in NETWORK_RIVALS.items()
 }
 AT_REST_LINES = {
-    name: FromPictures(f"{title}, learning rate 0", f"network: {name}, {AT_REST}") for name, title in NETWORK_RIVALS.items()
+    name: FromPictures(f"{title}, learning rate 0", f"network: {name}, {AT_REST}")
+    for name, title in NETWORK_RIVALS.items()
 }
 MANY = tuple(
     FromPictures(f"{NETWORK_RIVALS[name]}, tuned, 20 exemplars", f"network: {name}, {TUNED}", exemplars=20)

@@ -13,6 +13,7 @@ import torch
 from benchmarks.core.trials import Trial
 from benchmarks.data import cub200, read_arrays
 from benchmarks.experiments.fscil import pipeline, rivals
+from benchmarks.experiments.fscil.lines import DEEP
 from benchmarks.experiments.fscil.networks import NETWORKS, read
 from benchmarks.experiments.fscil.sets import SETS
 from benchmarks.experiments.fscil.streams import HELD_OUT, row_sessions
@@ -25,8 +26,8 @@ STRATEGIES = {
     "rebuild": "rebuild-tree",
     "graft": "graft",
 }
-#: What makes the embeddings of a set of pictures.
-COMMAND = "a trial of iCaRL, tuned, of this seed"
+#: What makes the embeddings of a set of pictures, and those of the network of GP-Tree as published.
+OF_RIVALS, OF_PIPELINE = (f"a trial of this seed of `{method}`" for method in ("network: icarl", "pipeline: published"))
 #: Of a session's row, what names the run: the trial has it already.
 NAMES = ("data", "method", "settings", "seed", "versions", "machine", "commit")
 
@@ -91,7 +92,10 @@ def make_stream(data: str, folder: Path, seed: int = 0) -> tuple[SessionStream, 
     on training begin.
     """
     if data in SETS:
-        name, pictures = SETS[data].data, read(rivals.embedding_name(data, seed), folder / "networks", COMMAND)
+        name, pictures = SETS[data].data, read(rivals.embedding_name(data, seed), folder / "networks", OF_RIVALS)
+    elif data in DEEP:
+        network = pipeline.network_name(DEEP[data], "published", seed)
+        name, pictures = SETS[DEEP[data]].data, read(network, folder / "networks", OF_PIPELINE)
     elif data in NETWORKS:
         name, pictures = NETWORKS[data].data, read(data, folder / "networks")
     else:

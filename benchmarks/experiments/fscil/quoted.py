@@ -22,8 +22,8 @@ TOPIC   | 68.68 62.49 54.81 49.99 45.25 41.40 38.35 35.36 32.22 28.31 26.28
 SDC     | 64.10 60.58 57.00 53.57 52.09 49.87 48.20 46.38 44.04 43.81 42.39
 PODNet  | 75.93 70.29 64.50 49.00 45.90 43.00 41.33 40.56 40.09 40.59 39.30
 GP-Tree | 73.73 68.24 64.22 59.61 56.39 53.40 51.14 49.32 47.03 45.86 44.48""",
-    "Mean of 10 runs, average standard error 0.4. The first four lines are those of Tao et al., whose epochs were chosen "
-    "on test rows; NCM is LUCIR.",
+    "Mean of 10 runs, average standard error 0.4. The first four lines are those of Tao et al., whose epochs were "
+    "chosen on test rows; NCM is LUCIR.",
 )
 TREE_VARIANTS = _table(
     "Accuracy (%) on CUB-200 by tree construction, supplement",

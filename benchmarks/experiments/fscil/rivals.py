@@ -1,4 +1,4 @@
-"""Rivals that go on training a network in sessions: base networks, settings chosen on rehearsed sessions, and trials."""
+"""Rivals that go on training a network in sessions: base networks, settings chosen by rehearsal, and trials."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ TEMPERATURES = np.geomspace(1e-3, 30.0, 181)
 
 
 def base_name(data: str, settings: NetworkRivalSettings, rival: str, seed: int, rehearsal: bool) -> str:
-    kind = settings.objective.name + ("-signed" if is_signed(rival, settings) else "")
+    kind = f"{settings.objective.name}{'-signed' if is_signed(rival, settings) else ''}"
     if rival == "sdc":
         kind = "metric-published" if is_published(settings) else "metric"
     return f"{data}-{kind}{'-rehearsal' if rehearsal else ''}-{seed}"
@@ -283,7 +283,11 @@ def rehearse(trial: Trial, folder: Path) -> Mapping[str, Any]:
     X, y = (np.concatenate([getattr(s, name) for s in stream.sessions]) for name in ("X_test", "y_test"))
     codes = columns(y, model.classes_.tolist())
     mean = float(np.mean([row["accuracy"] for row in metrics["sessions"][1:]]))
-    return {**metrics, "mean": mean, "temperature": best_temperature(model.predict_log_proba(X), codes) * settings.temperature}
+    return {
+        **metrics,
+        "mean": mean,
+        "temperature": best_temperature(model.predict_log_proba(X), codes) * settings.temperature,
+    }
 
 
 def best_temperature(log_p: np.ndarray, y: np.ndarray) -> float:
@@ -311,4 +315,3 @@ def chosen(rows: list[Row], data: str, rival: str, form: str) -> NetworkRivalSet
         )
     best = max(open_to, key=lambda name: found[name].metrics["mean"])
     return own[best].with_params(temperature=found[best].metrics["temperature"])
-

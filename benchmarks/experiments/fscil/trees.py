@@ -30,7 +30,7 @@ from itertools import pairwise
 
 from benchmarks.experiments.fscil import methods
 from benchmarks.experiments.fscil import tables as made
-from benchmarks.experiments.fscil.lines import STUDIED, TREES
+from benchmarks.experiments.fscil.lines import DEEP, STUDIED, TREES
 from benchmarks.experiments.fscil.quoted import TREE_VARIANTS
 
 GROUP, SEEDS, STORE, PAPER = (
@@ -40,7 +40,7 @@ GROUP, SEEDS, STORE, PAPER = (
     "supplement, table of tree construction variants",
 )
 *PUBLISHED, GRAFT = TREES
-STUDY = made.Study(TREES, STUDIED, [*pairwise(PUBLISHED), *((GRAFT, line) for line in PUBLISHED)])
+STUDY = made.Study(TREES, (*STUDIED, *DEEP), [*pairwise(PUBLISHED), *((GRAFT, line) for line in PUBLISHED)])
 COLUMNS, CHOICES = made.COLUMNS, STUDY.choices
 trials, run, tables, figure = STUDY.trials, methods.run, STUDY.tables, STUDY.figure
 QUOTED = (TREE_VARIANTS,)
