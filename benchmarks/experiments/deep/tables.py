@@ -65,8 +65,9 @@ AT_A_GLANCE = {
 CAPTION = f"""\
 Accuracy % / negative log-likelihood / expected calibration error % on the test set after {LONG} epochs;
 the best of each is bold. Softmax and GP-Tree are both calibrated, on 2 % of the training pictures, and see pictures
-with squares cut out. GP-Tree predicts with its tree and with the linear layer that was trained beside it; the tree alone
-is that of the same networks. The last line has none of this, and no cross-entropy beside the bound, as in the paper."""
+with squares cut out. GP-Tree predicts with its tree and with the linear layer that was trained beside it; the tree
+alone is that of the same networks. The last line has none of this, and no cross-entropy beside the bound, as in the
+paper."""
 #: Whose test set is measured as they go.
 COLOURS = {SOFTMAX: "#7F7F7F", SMOOTHED: "#000000", ALONE: "#D55E00", OURS: "#0072B2"}
 #: Whose test set is measured at the end.

@@ -15,6 +15,7 @@ import importlib
 import io
 import sys
 import zipfile
+from collections import deque
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -49,9 +50,7 @@ class PixelEmbedding(nn.Module):
         return self.top(self.trunk(pixels)).features
 
     def trunk(self, pixels: Tensor) -> Tensor:
-        for x in self._inner(pixels):
-            pass
-        return x
+        return deque(self._inner(pixels), maxlen=1).pop()
 
     def top(self, maps: Tensor) -> Stages:
         network = self.network

@@ -94,13 +94,13 @@ class Memory:
         with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
             maps = trunk(self._inputs(keys))
         needed = self.count + len(maps)
-        if self.maps is None:
-            self.maps = maps.new_empty(2 * AT_ONCE, *maps.shape[1:])
-        if needed > len(self.maps):
+        kept = maps.new_empty(0, *maps.shape[1:]) if self.maps is None else self.maps
+        if needed > len(kept):
             larger = maps.new_empty(max(needed, 2 * self.count), *maps.shape[1:])
-            larger[: self.count] = self.maps[: self.count]
-            self.maps = larger
-        self.maps[self.count : needed] = maps
+            larger[: self.count] = kept[: self.count]
+            kept = larger
+        kept[self.count : needed] = maps
+        self.maps = kept
         self.place[keys] = torch.arange(self.count, needed, device=device)
         self.count = needed
 
