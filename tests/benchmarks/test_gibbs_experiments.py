@@ -426,7 +426,7 @@ def chains_rows(gain: float, further: float, steps: float) -> list[Row]:
 
 def test_chains_and_steps() -> None:
     rows = chains_rows(0.03, 0.005, 0.002)
-    first, *_, gaps = chains.tables(rows)
+    first, *_, gaps, _ = chains.tables(rows)
     assert [line[0] for line in first.lines] == [
         "1 chain, 1 step",
         "4 chains, 1 step",
@@ -435,6 +435,25 @@ def test_chains_and_steps() -> None:
     ]
     assert gaps.lines[0][:2] == ["CUB: 4 chains, 1 step less 1 chain, 1 step", "+3.0 ± 0.0, ahead"]
     assert gaps.lines[1][1] == "–, no seed in common"  # 32 chains have no row here
+
+
+def test_steps_are_compared_at_equal_settings() -> None:
+    """Ten steps are better at every setting but the last; which one was chosen does not matter."""
+    rows = []
+    for row in chains_rows(0.03, 0.005, 0.002):
+        steps, place = row.trial.settings["steps"], row.trial.settings["classes"] / 100
+        nlls = [1.0 + place - 0.2 * (steps == 10)] * 7 + [1.0 + 0.1 * (steps == 10)]
+        validation = [{"accuracy": 0.9, "nll": nll} for nll in nlls]
+        rows.append(replace(row, metrics={**row.metrics, "validation": validation}))
+    *_, table = chains.tables(rows)
+    assert table.lines[0] == ["CUB", "linear", "1", "−0.200", "2 of 2"]
+    assert table.lines[7] == ["CUB", "rbf", "18", "+0.100", "0 of 2"]
+    assert table.lines[8][3:] == ["–", "0 of 0"]  # no rows of CLINC150
+
+
+def test_chains_are_closed_at_two_draws_of_birds_and_one_of_queries() -> None:
+    draws = {(each.data, each.seed) for each in chains.trials(chains.SEEDS)}
+    assert draws == {("cub200", 0), ("cub200", 1), ("clinc150", 0)}
 
 
 def test_figures_are_drawn(tmp_path: Path) -> None:

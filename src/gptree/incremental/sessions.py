@@ -32,6 +32,8 @@ def grow(
     base: BaseState, registry: ClassRegistry, config: GrowthConfig, previous: GrownState | None = None
 ) -> GrownState:
     """The model of this registry; `previous` may save fitting sessions again that it has fitted already."""
+    if previous is not None and not _fits(previous, base):
+        previous = None
     if previous is not None and _same(previous.registry, registry):
         return replace(previous, registry=registry)
     memory = _Memory.of(base, registry)
@@ -103,6 +105,11 @@ class _Memory:
     @property
     def X(self) -> Tensor:
         return self.features[self.rows]
+
+
+def _fits(grown: GrownState, base: BaseState) -> bool:
+    """Whether a model has its examples in the order of its registry; one of an older file has them as they came."""
+    return torch.equal(grown.model.predictor.grams.X, _Memory.of(base, grown.registry).features)
 
 
 def _up_to(registry: ClassRegistry, session: int) -> ClassRegistry:

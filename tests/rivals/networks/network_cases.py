@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 from typing import Any, NamedTuple
 
@@ -16,7 +17,7 @@ TRAINING = Training(
     epochs=20, cross_entropy_epochs=20, batch_size=30, learning_rate=0.2, validation=None, calibrate=False
 )
 #: Of a preset, smaller than it is; digits are no mirror images of digits.
-SMALL: dict[str, Any] = {"session__steps": 6, "mirror": False}
+SMALL: dict[str, Any] = {"session__steps": 4, "mirror": False}
 #: Further small values of single settings, where a method has them.
 SMALLER: dict[str, Any] = {
     "memory__total": 21,
@@ -88,13 +89,25 @@ def base_network(objective: Any) -> BaseNetwork:
 
 def fitted(case: str, **others: Any) -> NetworkRival[Any]:
     """After the base session."""
-    rival = rival_of(case, **others)
-    return rival.fit(*digits().base, base=base_network(settings_of(case).objective))
+    return copy.copy(_fitted(case, **others))  # states are values: what is done to a copy does not show
+
+
+@functools.cache
+def _fitted(case: str, **others: Any) -> NetworkRival[Any]:
+    return rival_of(case, **others).fit(*digits().base, base=base_network(settings_of(case).objective))
 
 
 def taught(case: str, sessions: int = 2, **others: Any) -> NetworkRival[Any]:
-    """After so many sessions."""
+    """After so many sessions, learned anew."""
     rival = fitted(case, **others)
     for X, y in digits().sessions[:sessions]:
         assert rival.add_classes(X, y) is rival
     return rival
+
+
+def known(case: str, sessions: int = 2) -> NetworkRival[Any]:
+    """After so many sessions, learned once for all tests."""
+    return copy.copy(_known(case, sessions))
+
+
+_known = functools.cache(taught)

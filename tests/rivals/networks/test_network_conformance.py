@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-import functools
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -12,7 +10,7 @@ import network_cases as cases
 import numpy as np
 import pytest
 import torch
-from network_cases import CASES, base_network, digits, fitted, rival_of, settings_of, taught
+from network_cases import CASES, base_network, digits, fitted, known, rival_of, settings_of, taught
 from sklearn.exceptions import NotFittedError
 from torch import Tensor
 from torch.nn.modules.batchnorm import _BatchNorm
@@ -24,8 +22,6 @@ from gptree.rivals.networks.settings import CONSTANT
 
 every_case = pytest.mark.parametrize("case", CASES)
 tuned_cases = pytest.mark.parametrize("case", [case for case in CASES if case.endswith("tuned")])
-TRAINED = functools.cache(taught)
-"""Rivals after both sessions, to look at only."""
 
 
 def network_tensors(rival: NetworkRival[Any]) -> dict[str, Tensor]:
@@ -37,7 +33,7 @@ def network_tensors(rival: NetworkRival[Any]) -> dict[str, Tensor]:
 
 @every_case
 def test_columns_stand_in_order_of_arrival_and_hold_probabilities(case: str) -> None:
-    rival, data = TRAINED(case), digits()
+    rival, data = known(case), digits()
     np.testing.assert_array_equal(rival.classes_, np.arange(10))
     p = rival.predict_proba(data.X)
     assert p.shape == (len(data.X), 10)
@@ -48,7 +44,7 @@ def test_columns_stand_in_order_of_arrival_and_hold_probabilities(case: str) -> 
 
 @every_case
 def test_predictions_depend_on_the_row_alone(case: str) -> None:
-    rival, X = TRAINED(case), digits().X[:50]
+    rival, X = known(case), digits().X[:50]
     order = np.random.default_rng(1).permutation(len(X))
     p = rival.predict_log_proba(X)
     np.testing.assert_allclose(rival.predict_log_proba(X[order]), p[order], atol=1e-5)
@@ -57,7 +53,7 @@ def test_predictions_depend_on_the_row_alone(case: str) -> None:
 
 @tuned_cases
 def test_classes_are_learned(case: str) -> None:
-    rival, data = TRAINED(case), digits()
+    rival, data = known(case), digits()
     right = rival.predict(data.X) == data.y
     assert right[data.y < 6].mean() > 0.7
     assert right[data.y >= 6].mean() > 0.2  # one in ten by chance
@@ -68,7 +64,7 @@ def test_classes_are_learned(case: str) -> None:
 
 @every_case
 def test_statistics_and_parameters_of_batch_normalisation_stay(case: str) -> None:
-    before, after = fitted(case).state_.model.network, TRAINED(case).state_.model.network
+    before, after = fitted(case).state_.model.network, known(case).state_.model.network
     pairs = [
         (old, new) for old, new in zip(before.modules(), after.modules(), strict=True) if isinstance(old, _BatchNorm)
     ]
@@ -80,7 +76,7 @@ def test_statistics_and_parameters_of_batch_normalisation_stay(case: str) -> Non
 
 @every_case
 def test_only_the_trained_part_moves(case: str) -> None:
-    start, rival = fitted(case), TRAINED(case)
+    start, rival = fitted(case), known(case)
     before, after = network_tensors(start), network_tensors(rival)
     trainable = rival.settings.session.trainable
     trained = {id(p) for p in rival.state_.model.trained_parameters(trainable)}
@@ -91,7 +87,7 @@ def test_only_the_trained_part_moves(case: str) -> None:
 
 @every_case
 def test_frozen_class_rows_stay_and_others_move(case: str) -> None:
-    start, rival = fitted(case), TRAINED(case)
+    start, rival = fitted(case), known(case)
     if case.split()[0] in ("sdc", "podnet"):  # prototypes that drift; a phase of its own for all proxies
         return
     same = torch.equal(start.state_.model.classifier.rows[0], rival.state_.model.classifier.rows[0])
@@ -115,15 +111,15 @@ def test_rate_zero_changes_nothing_of_what_was_known(case: str) -> None:
 def test_copies_of_what_is_known_do_not_harm_it(case: str) -> None:
     """New classes whose pictures are those of the base: base rows among base classes lose a point at most."""
     rival, data = fitted(case), digits()
-    known = data.y < 6
+    old = data.y < 6
 
     def right(rival: NetworkRival[Any]) -> float:
-        return (rival.predict_log_proba(data.X[known])[:, :6].argmax(1) == data.y[known]).mean()
+        return (rival.predict_log_proba(data.X[old])[:, :6].argmax(1) == data.y[old]).mean()
 
     before = right(rival)
     rows = cases.rows_of(data.base[1], (0, 1), 5)
     rival.add_classes(data.base[0][rows], data.base[1][rows] + 100)
-    assert right(rival) >= before - 0.01 - 1 / known.sum()  # a row is more than half a point
+    assert right(rival) >= before - 0.01 - 1 / old.sum()  # a row is more than half a point
 
 
 # ------------------------------------------------------------------------------------------------------------- memory
@@ -131,7 +127,7 @@ def test_copies_of_what_is_known_do_not_harm_it(case: str) -> None:
 
 @every_case
 def test_memory_keeps_to_its_quotas(case: str) -> None:
-    rival = TRAINED(case)
+    rival = known(case)
     memory, settings = rival.state_.memory, rival.settings
     counts = Counter(memory.y.tolist())
     quotas = settings.memory.quotas(6, 10)
@@ -149,19 +145,18 @@ def test_memory_keeps_to_its_quotas(case: str) -> None:
 
 @every_case
 def test_the_seed_decides_and_later_sessions_do_not(case: str) -> None:
-    X = digits().X[:60]
-    first = taught(case, sessions=1)
-    after_one = first.predict_proba(X)
-    np.testing.assert_array_equal(taught(case, sessions=1).predict_proba(X), after_one)
-    kept = copy.copy(first)
-    first.add_classes(*digits().sessions[1])
-    np.testing.assert_array_equal(kept.predict_proba(X), after_one)
+    X, rival = digits().X[:60], known(case, 1)
+    after_one = rival.predict_proba(X)
+    np.testing.assert_array_equal(taught(case, 1).predict_proba(X), after_one)
+    rival.add_classes(*digits().sessions[1])
+    np.testing.assert_array_equal(known(case, 1).predict_proba(X), after_one)
+    np.testing.assert_array_equal(known(case).predict_proba(X), rival.predict_proba(X))
 
 
 @tuned_cases
 def test_another_seed_is_another_result(case: str) -> None:
     X = digits().X[:60]
-    assert not np.array_equal(taught(case, sessions=1).predict_proba(X), taught(case, 1, seed=1).predict_proba(X))
+    assert not np.array_equal(known(case, 1).predict_proba(X), taught(case, 1, seed=1).predict_proba(X))
 
 
 class Flat:
@@ -200,18 +195,26 @@ def test_a_stream_of_the_protocol_runs(case: str) -> None:
 # ---------------------------------------------------------------------------------------------------------- on disk
 
 
+def learned_in(folder: Path, case: str, **changes: Any) -> NetworkRival[Any]:
+    rival = rival_of(case, folder=folder, **changes)
+    rival.fit(*digits().base, base=base_network(settings_of(case).objective))
+    for X, y in digits().sessions:
+        rival.add_classes(X, y)
+    return rival
+
+
 @tuned_cases
 def test_an_interrupted_stream_goes_on_from_its_last_session(case: str, tmp_path: Path, monkeypatch: Any) -> None:
-    whole = taught(case, folder=tmp_path)
+    whole = learned_in(tmp_path, case)
     X = digits().X[:60]
     for name in ("_begin", "_learn"):
         monkeypatch.setattr(type(whole), name, lambda *_: pytest.fail("it is learned again"))
-    again = taught(case, folder=tmp_path)
+    again = learned_in(tmp_path, case)
     np.testing.assert_array_equal(again.predict_proba(X), whole.predict_proba(X))
     assert again.log_ == whole.log_
     assert again.memory_bytes_ == whole.memory_bytes_
     with pytest.raises(ValueError, match="other data, settings or sessions"):
-        taught(case, folder=tmp_path, session__learning_rate=0.5)
+        learned_in(tmp_path, case, session__learning_rate=0.5)
 
 
 # ---------------------------------------------------------------------------------------------------------- trouble
@@ -259,4 +262,4 @@ def test_sources_and_floats_serve_as_pictures_do(case: str) -> None:
     source = Arrays(digits().base[0], mean=base.inputs.mean, std=base.inputs.std)
     rival = rival_of(case).fit(source, digits().base[1], base=base).add_classes(*digits().sessions[0])
     X = digits().X[:30]
-    np.testing.assert_array_equal(rival.predict_proba(X), taught(case, 1).predict_proba(X))
+    np.testing.assert_array_equal(rival.predict_proba(X), known(case, 1).predict_proba(X))

@@ -7,9 +7,17 @@ import math
 import numpy as np
 import pytest
 import torch
+from network_cases import TRAINING, digits, fitted, network, rival_of, taught
 from torch.nn.functional import normalize
 
+from gptree.deep import Arrays, Batch, embed
+from gptree.rivals import BaseOnly, PODNet, PODNetSettings
+from gptree.rivals.networks.base import balanced_rows
+from gptree.rivals.networks.blocks import unit
+from gptree.rivals.networks.lesson import Lesson, Step
+from gptree.rivals.networks.model import BaseNetwork, Model
 from gptree.rivals.networks.pod import (
+    ProxyNCA,
     adaptive_factor,
     imprinted_proxies,
     nca_loss,
@@ -139,3 +147,125 @@ def test_proxies_of_many_rows_are_their_cluster_centres():
     proxies = imprinted_proxies(f, 4, norm=1.0, noise=0.01, seed=0)
     assert sorted((proxies @ modes.T).argmax(1).tolist()) == [0, 1, 2, 3]
     assert float((proxies @ modes.T).amax(1).min()) > 0.99
+
+
+def test_margin_does_not_pull_the_scale_below_zero():
+    """Where all scores are alike the paper's loss falls with η, at the rate δ; the gradient of η leaves δ out."""
+    scale = torch.ones(1, requires_grad=True)
+    scores = torch.full((4, 3), -2.0)
+    cost = ProxyNCA().cost(scale * scores, torch.tensor([0, 1, 2, 0]), scale)
+    cost.backward()
+    assert float(cost.detach()) == pytest.approx(0.6 + math.log(2))
+    assert float(scale.grad) == pytest.approx(0, abs=1e-6)
+
+
+# -------------------------------------------------------------------------------------------------------- sessions
+
+
+def features_of(model, rival, X) -> torch.Tensor:
+    return unit(embed(model, rival.state_.inputs.source(X), np.arange(len(X)), torch.device("cpu")))
+
+
+def test_rate_zero_with_one_proxy_is_the_imprinted_cosine_classifier():
+    data, objective = digits(), ProxyNCA(proxies=1)
+    trained = fitted("podnet tuned").state_
+    layer = objective.layer(12, 6, 0, torch.float32)
+    base = BaseNetwork(trained.model.network, layer, np.arange(6), trained.inputs, [])
+    rival = rival_of("podnet tuned", proxies=1, session__learning_rate=0.0).fit(*data.base, base=base)
+    for X, y in data.sessions:
+        rival.add_classes(X, y)
+    rows = [layer.weight.detach()[:, 0]]
+    for X, y in data.sessions:
+        x = features_of(trained.model, rival, X)
+        rows.append(torch.stack([x[y == c].mean(0) for c in np.unique(y)]))
+    cosines = features_of(trained.model, rival, data.X) @ normalize(torch.cat(rows), dim=1).T
+    p = (2 * cosines - 2).softmax(1)
+    np.testing.assert_allclose(rival.predict_proba(data.X), p, atol=1e-5)
+
+
+def test_old_proxies_stay_until_fine_tuning_which_leaves_the_network():
+    start = fitted("podnet tuned").state_.model
+    main = taught("podnet tuned", 1, fine_tuning=None).state_.model
+    tuned = taught("podnet tuned", 1).state_.model
+    assert torch.equal(main.classifier.rows[0], start.classifier.rows[0])
+    assert not torch.equal(main.classifier.rows[1], tuned.classifier.rows[1])
+    assert not torch.equal(tuned.classifier.rows[0], start.classifier.rows[0])
+    assert not torch.equal(main.network.embedding.weight, start.network.embedding.weight)
+    for name, tensor in main.network.state_dict().items():
+        assert torch.equal(tensor, tuned.network.state_dict()[name])
+
+
+def lesson_of(rival, student: Model) -> Lesson:
+    state, (X, y) = rival.state_, digits().sessions[0]
+    pictures = torch.cat([state.memory.pictures, torch.from_numpy(X)[:, None]])
+    codes = np.concatenate([state.memory.y, y])
+    arrays = Arrays(pictures, mean=state.inputs.mean, std=state.inputs.std)
+    return Lesson(student, state.model, arrays, codes, len(state.memory.y), 6, 1, 0, torch.device("cpu"), [])
+
+
+def test_fine_tuning_has_equally_many_rows_of_every_class():
+    rival = fitted("podnet tao")
+    lesson = lesson_of(rival, rival.state_.model)
+    counts = np.bincount(lesson.y[balanced_rows(lesson)])
+    assert counts.tolist() == [5] * 8  # of the 20 kept of base classes the first five
+
+
+def test_frozen_stages_count_with_distance_zero():
+    """The loss of the last block alone is that of all stages, and without distillation where nothing has moved."""
+    rival = fitted("podnet tuned")
+    student = taught("podnet tuned", 1).state_.model
+    lesson = lesson_of(rival, student)
+    (x,) = lesson.arrays.batches([Batch(np.arange(len(lesson.y)))], lesson.device)
+
+    def loss(model: Model, trainable) -> float:
+        old, new = (m.outputs(m.trunk(x, trainable), trainable, True) for m in (rival.state_.model, model))
+        return float(rival._loss(Step(lesson.codes, lesson.codes, lesson.codes > 5, new, old), lesson))
+
+    assert loss(student, "last-block") == pytest.approx(loss(student, "all"), rel=1e-5)
+    features = student.network(x)
+    old, new = rival.state_.model.network.stages(x), student.network.stages(x)
+    spatial = np.mean([slow_pod(a, b) for a, b in zip(old.maps, new.maps, strict=True)])
+    pod = 3 * spatial + float(pod_flat(old.features, new.features))
+    nca = float(rival.settings.objective.cost(student.classifier(features), lesson.codes, student.classifier.scale))
+    assert pod > 1e-3
+    assert loss(student, "all") == pytest.approx(nca + math.sqrt(8 / 2) * pod, rel=1e-4)
+
+
+def test_more_proxies_than_shots_and_gradients_that_are_cut():
+    rival = fitted("podnet tuned").add_classes(*(part[:7] for part in digits().sessions[0]))
+    assert [tuple(rows.shape) for rows in rival.state_.model.classifier.rows] == [(6, 2, 12), (2, 2, 12)]
+    assert rival.settings.session.clip == rival.settings.fine_tuning.clip == 5.0
+    assert float(rival.state_.model.classifier.scale) > 0
+
+
+def test_base_network_is_stored_with_its_objective(tmp_path):
+    rival = rival_of("podnet tuned", proxies=3)
+    base = rival.set_params(training=TRAINING.with_params(epochs=1, cross_entropy_epochs=1)).train_base(*digits().base)
+    base.save(tmp_path / "base")
+    again = BaseNetwork.load(tmp_path / "base", network())
+    assert again.objective == ProxyNCA(proxies=3)
+    assert torch.equal(again.layer.weight.cpu(), base.layer.weight.cpu())
+
+
+def test_presets_and_wrong_settings():
+    assert [PODNetSettings.tao(data).weights for data in ("mini-imagenet", "cifar100", "cub")] == [
+        (8.0, 10.0),
+        (3.0, 1.0),
+        (8.0, 10.0),
+    ]
+    assert PODNetSettings.tao("cub").memory.quotas(2, 3).tolist() == [20, 20, 20]
+    grid = PODNetSettings.tuned().candidates()
+    assert len(grid) == 10
+    assert grid[0].session.learning_rate == 0
+    for settings, message in (
+        ({"weights": (1.0, -1.0)}, "two numbers"),
+        ({"proxies": 0}, "proxies must be at least 1"),
+        ({"nca": "other"}, "form is"),
+        ({"freeze_old": False}, "leave freeze_old"),
+        ({"new_rows": "random"}, "imprints its proxies"),
+        ({"memory": BaseOnly(400)}, "fine-tuning needs pictures of every class"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            PODNetSettings(**settings)
+    with pytest.raises(ValueError, match="features of both signs"):
+        PODNet(network(embedding=None), PODNetSettings.tuned()).fit(*digits().base)

@@ -5,9 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from network_cases import base_network, digits, fitted, settings_of, taught
 from torch import nn
 from torch.nn.functional import normalize
 
+from gptree.deep import Batch, embed
+from gptree.rivals import PerClass, SDCSettings
+from gptree.rivals.networks.blocks import class_means, unit
 from gptree.rivals.networks.sdc import compensated, embedding_penalty, importance_penalty, importances
 from gptree.rivals.networks.triplet import balanced_batches, batch_hard, no_hard_mining
 
@@ -127,3 +131,103 @@ def test_importances_are_squared_sensitivities():
                 expected[i, j] += ((lengths[0] - lengths[1]) / (2 * step)) ** 2 / 2
     torch.testing.assert_close(found[0], expected, rtol=1e-6, atol=1e-8)
     assert not found[2].any()
+
+
+# -------------------------------------------------------------------------------------------------------- sessions
+
+
+def features_of(rival, X) -> torch.Tensor:
+    return unit(embed(rival.state_.model, rival.state_.inputs.source(X), np.arange(len(X)), torch.device("cpu")))
+
+
+def test_rate_zero_is_the_nearest_class_mean_bit_for_bit():
+    rival, data = taught("sdc tuned", session__learning_rate=0.0), digits()
+    means = []
+    for X, y in (data.base, *data.sessions):
+        x, codes = features_of(rival, X), torch.from_numpy(np.unique(y, return_inverse=True)[1])
+        means.append(class_means(x, codes, int(codes.max()) + 1))
+    prototypes = torch.cat(means)
+    assert torch.equal(rival.state_.model.classifier.weight, prototypes)
+    nearest = torch.cdist(features_of(rival, data.X).double(), prototypes.double()).argmin(1)
+    np.testing.assert_array_equal(rival.predict(data.X), nearest.numpy())
+
+
+def test_prototypes_follow_the_drift_of_the_shots():
+    rival, (X, y) = fitted("sdc tuned", session__learning_rate=1e-3, sigma=0.2), digits().sessions[0]
+    before, prototypes = features_of(rival, X), rival.state_.model.classifier.weight.clone()
+    rival.add_classes(X, y)
+    after = features_of(rival, X)
+    assert float((after - before).abs().max()) > 1e-3
+    torch.testing.assert_close(rival.state_.model.classifier.weight[:6], compensated(prototypes, before, after, 0.2))
+    torch.testing.assert_close(rival.state_.model.classifier.weight[6], after[y == 6].mean(0))
+    assert len(rival.state_.memory.y) == 0
+    assert not rival.state_.extra
+
+
+def test_base_session_learns_the_metric_and_leaves_statistics():
+    kept, learned = fitted("sdc tuned", base_epochs=0), fitted("sdc tuned", base_epochs=3, base_cross_entropy=0.0)
+    before, after = (rival.state_.model.network.state_dict() for rival in (kept, learned))
+    base = base_network(settings_of("sdc tuned").objective).network.state_dict()
+    assert all(torch.equal(before[name], base[name]) for name in base)
+    assert not torch.equal(after["embedding.weight"], base["embedding.weight"])
+    assert all(torch.equal(after[name], base[name]) for name in base if "running" in name)
+    X, y = digits().base
+    losses = [float(batch_hard(features_of(rival, X), torch.from_numpy(y))) for rival in (kept, learned)]
+    assert losses[1] < losses[0]
+
+
+@pytest.mark.parametrize("regulariser", ["lwf", "mas"])
+def test_regularisers_hold_the_network(regulariser):
+    moves = []
+    for weight in (0.0, 1e6):
+        changes = {"regulariser": regulariser, "weight": weight, "margin": 0.5, "session__weight_decay": 0.0}
+        rival = fitted("sdc tuned", session__learning_rate=1e-3, session__steps=15, **changes)
+        before = features_of(rival, digits().X)
+        rival.add_classes(*digits().sessions[0])
+        moves.append(float((features_of(rival, digits().X) - before).square().mean()))
+        assert rival.log_[-1]["first_loss"] > 0
+    assert moves[1] < 0.5 * moves[0]
+
+
+def test_importances_are_those_of_the_last_session():
+    rival = taught("sdc tuned", regulariser="mas", session__learning_rate=0.0)
+    model, X = rival.state_.model, digits().sessions[1][0]
+    weights = model.trained_parameters("last-block")
+    (x,) = rival.state_.inputs.source(X).batches([Batch(np.arange(len(X)))], torch.device("cpu"))
+    for weight in weights:
+        weight.requires_grad_(True)
+    expected = importances(model.network, [x], weights)
+    for weight in weights:
+        weight.requires_grad_(False)
+    for found, omega in zip(rival.state_.extra.values(), expected, strict=True):
+        torch.testing.assert_close(found, omega)
+
+
+@pytest.mark.parametrize("shots", [1, 5])
+def test_a_class_alone_has_no_triplet_and_joins_as_its_mean(shots):
+    X, y = digits().sessions[0]
+    rows = np.flatnonzero(y == 6)[:shots]
+    rival = fitted("sdc tao", session__weight_decay=0.0).add_classes(X[rows], y[rows])
+    assert rival.log_[-1]["first_loss"] == 0
+    torch.testing.assert_close(rival.state_.model.classifier.weight[6], features_of(rival, X[rows]).mean(0))
+
+
+def test_presets_and_wrong_settings():
+    assert {data: SDCSettings.tao(data).sigma for data in ("mini-imagenet", "cifar100", "cub")} == {
+        "mini-imagenet": 0.2,
+        "cifar100": 0.2,
+        "cub": 0.3,
+    }
+    grid = SDCSettings.tuned().candidates()
+    assert len(grid) == 28
+    assert grid[0].session.learning_rate == 0
+    for settings, message in (
+        ({"sigma": 0.0}, "sigma must be positive"),
+        ({"memory": PerClass(5, 5)}, "prototypes and no pictures"),
+        ({"rule": "nearest-mean"}, "by their prototypes"),
+        ({"regulariser": "ewc"}, 'regulariser is "lwf" or "mas"'),
+        ({"triplet": "soft"}, "triplet must be one of"),
+        ({"base_instances": 1}, "base_instances must be at least 2"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            SDCSettings(**settings)

@@ -5,8 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from network_cases import digits, fitted, taught
 from torch.nn.functional import normalize
 
+from gptree.deep import embed
+from gptree.rivals import BaseOnly, TOPICSettings
+from gptree.rivals.networks.blocks import unit
 from gptree.rivals.networks.neural_gas import Gas, NeuralGas, cells
 from gptree.rivals.networks.topic import anchor_loss, centre_loss, margin_loss, precisions
 
@@ -166,3 +170,83 @@ def test_min_and_max_terms_are_their_loops():
     margin_loss(equal, old[:0].float(), 0.5).backward()
     assert equal.grad is not None
     assert equal.grad.isfinite().all()
+
+
+# ------------------------------------------------------------------------------------------------------ sessions
+
+
+def features_of(rival, X) -> torch.Tensor:
+    return unit(embed(rival.state_.model, rival.state_.inputs.source(X), np.arange(len(X)), torch.device("cpu")))
+
+
+@pytest.mark.parametrize("case", ["topic tao", "topic tuned"])
+def test_rate_zero_is_the_old_classifier_and_the_start_of_new_rows(case):
+    start, rival, X = fitted(case), taught(case, session__learning_rate=0.0), digits().X
+    old, new = start.state_.model.classifier.weight, rival.state_.model.classifier.weight
+    assert torch.equal(new[:6], old)
+    torch.testing.assert_close(
+        torch.from_numpy(rival.predict_log_proba(X)), (features_of(start, X) @ new.T).double().log_softmax(1)
+    )
+    if case == "topic tao":  # 4 × 12 draws of N(0, 0.001²): the root mean square is off by 40 % in 1 of 10,000 seeds
+        assert float(new[6:].square().mean().sqrt()) == pytest.approx(1e-3, rel=0.4)
+    else:
+        shots = features_of(start, digits().sessions[0][0])
+        mean = torch.stack([shots[digits().sessions[0][1] == c].mean(0) for c in (6, 7)])
+        torch.testing.assert_close(new[6:8], normalize(mean, dim=1) * old.norm(dim=1).mean())
+
+
+def test_memory_is_the_pictures_nearest_to_the_nodes_and_novel_ones_are_not_kept():
+    rival = fitted("topic tao")
+    X, y = digits().base
+    x = features_of(rival, X)
+    gas = rival.settings.gas.fit(x, 21, seed=0)
+    found = cells(x, y, gas.centroids)
+    kept = {(int(label), X[row].tobytes()) for label, row in zip(found.labels, found.pictures, strict=True) if row >= 0}
+    memory = rival.state_.memory
+    assert {(int(c), p.numpy().tobytes()) for c, p in zip(memory.y, memory.pictures[:, 0], strict=True)} == kept
+    rival.add_classes(*digits().sessions[0])
+    assert torch.equal(rival.state_.memory.pictures, memory.pictures)
+    assert set(rival.state_.memory.y) <= set(range(6))
+
+
+@pytest.mark.parametrize("form", ["code", "paper"])
+def test_anchors_are_held(form):
+    moves = []
+    for weight in (0.0, 20.0):
+        rival = fitted("topic tuned", form=form, anchor_weight=weight, session__steps=20, session__learning_rate=0.02)
+        anchors = rival.state_.memory.pictures[:, 0].numpy()
+        target = features_of(rival, anchors) if form == "code" else rival.state_.extra["centroids"]
+        rival.add_classes(*digits().sessions[0])
+        moves.append(float((features_of(rival, anchors) - target).square().mean()))
+    assert moves[1] < 0.5 * moves[0]
+
+
+def test_new_classes_become_nodes_in_the_paper_form():
+    rival = taught("topic tuned", form="paper")
+    state = rival.state_
+    nodes = len(state.memory.y)
+    assert [len(state.extra[name]) for name in ("centroids", "variances", "ages")] == [nodes] * 3
+    assert state.memory.y[-4:].tolist() == [6, 7, 8, 9]  # a picture each
+    X, y = digits().sessions[1]
+    shots = features_of(rival, X)
+    for node, c in ((-2, 8), (-1, 9)):
+        mine = shots[y == c]
+        torch.testing.assert_close(state.extra["centroids"][node], mine.mean(0))
+        torch.testing.assert_close(state.extra["variances"][node], mine.var(0, correction=0))
+        nearest = X[y == c][int((mine - mine.mean(0)).square().sum(1).argmin())]
+        assert np.array_equal(state.memory.pictures[node, 0].numpy(), nearest)
+    assert state.extra["ages"][-4:].isfinite().any(1).all()
+
+
+def test_presets_and_wrong_settings():
+    for data, rate, steps in (("mini-imagenet", 0.1, 100), ("cifar100", 0.1, 70), ("cub", 0.01, 120)):
+        settings = TOPICSettings.tao(data)
+        assert (settings.session.learning_rate, settings.session.steps) == (rate, steps)
+        assert settings.memory == BaseOnly(400)
+    grid = TOPICSettings.tuned().candidates()
+    assert len(grid) == 10
+    assert grid[0].session.learning_rate == 0
+    with pytest.raises(ValueError, match="anchor_weight must not be negative"):
+        TOPICSettings(anchor_weight=-1.0)
+    with pytest.raises(ValueError, match="form is"):
+        TOPICSettings(form="both")  # pyright: ignore[reportArgumentType]

@@ -128,11 +128,11 @@ def nca_loss(logits: Tensor, y: Tensor, margin: Tensor | float, form: NCA = "pap
     form : "paper" or "code"
     """
     true = one_hot(y, logits.shape[1]).bool()
+    s = logits - logits.amax(1, keepdim=True) if form == "code" else logits
+    own = s.gather(1, y[:, None])[:, 0]
     if form == "code":
-        s = logits - logits.amax(1, keepdim=True)
-        return (s.masked_fill(true, 0.0).logsumexp(1) - s[true]).mean()
-    others = logits.masked_fill(true, -torch.inf).logsumexp(1)
-    return relu(others - logits[true] + margin).mean()
+        return (s.masked_fill(true, 0.0).logsumexp(1) - own).mean()
+    return relu(s.masked_fill(true, -torch.inf).logsumexp(1) - own + margin).mean()
 
 
 def pod_spatial(old: Sequence[Tensor], new: Sequence[Tensor]) -> Tensor:
