@@ -25,6 +25,7 @@ import torch
 import typer
 from faults import DONE, KINDS, REFUSED, Fault, in_child, under
 from matplotlib.figure import Figure
+from parts import Part
 
 from gptree import DeepGPTreeClassifier, GPTreeClassifier, Growth, load_model
 from gptree.cli.growing import add
@@ -264,3 +265,22 @@ def _ends(name: str, folder: Path) -> tuple[Any, Any]:
 
 
 _known: dict[Path, tuple[Any, Any]] = {}
+
+PARTS = (
+    Part(
+        "kills",
+        "kill -9 before every open, write, fsync, rename and unlink of a save, a change, a checkpoint and a run",
+        len(UNITS),
+        check_kills,
+        seconds=1800.0,
+        share=(),
+    ),
+    Part(
+        "faults",
+        "A full disk, a file too large and a read-only disk at every one of these calls",
+        len(UNITS),
+        check_full_disk,
+        seconds=3600.0,
+        share=(),
+    ),
+)

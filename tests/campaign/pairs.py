@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from crashes import base, examples, in_silence
 from faults import DONE, ended, in_child, start
+from parts import Part
 
 from gptree import load_model
 from gptree.cli.growing import add, remove, undo
@@ -175,3 +176,18 @@ def _check_same(model: Path, order: list[int], told: str) -> None:
     rows = examples(0, 1, 2, FIRST, SECOND)[0]
     assert np.array_equal(load_model(model).predict_proba(rows), alone.predict_proba(rows)), f"{told}another model"
     assert len(list(model.iterdir())) == 2, f"{told}{sorted(path.name for path in model.iterdir())}"
+
+
+PARTS = (
+    Part("pairs", "Two writers and a reader of one model, forked from one process", 600, check_pair, share=()),
+    Part("changes", "Writers that add, remove and undo while others read", 200, check_changes, share=()),
+    Part("runs", "Two methods that write into one run folder", 100, check_runs, share=()),
+    Part(
+        "commands",
+        "Two real `gptree add` of one model, one of them killed in two of three tries",
+        120,
+        check_commands,
+        seconds=300.0,
+        share=(),
+    ),
+)
