@@ -73,11 +73,13 @@ FEW = Line("gptree forest, held-out rows only", "forest, shared root", held_out=
 CALIBRATED = Line("gptree forest, calibrated on held-out rows", "forest, shared root", held_out="calibrate")
 RIVALS = (
     Line("nearest class mean", "rival: class-mean"),
+    Line("TEEN, α = 0.5", "rival: teen"),
+    Line("TEEN, α = 0.1", "rival: teen-0.1"),
     Line("streaming LDA", "rival: slda"),
     Line("RanPAC", "rival: ranpac"),
     Line("RanPAC, class-balanced", "rival: ranpac-balanced"),
-    Line("LDA with shrunk novel means", "rival: lda-teen"),
-    Line("LDA with shrunk novel means, random features", "rival: rf-lda-teen"),
+    Line("LDA with shrunk novel means", "rival: lda-shrunk-means"),
+    Line("LDA with shrunk novel means, random features", "rival: rf-lda-shrunk-means"),
     Line("logistic regression on kept examples", "rival: logistic-memory"),
 )
 METHODS = (PAPER, FOREST, FEW, CALIBRATED, Line("gptree tree", "tree, shared root"), *RIVALS)

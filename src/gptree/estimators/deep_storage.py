@@ -37,6 +37,7 @@ from gptree.storage import (
     StorageError,
     as_tuples,
     below,
+    check_free,
     check_load_arguments,
     decode,
     encode,
@@ -44,8 +45,10 @@ from gptree.storage import (
     kernel_to_parts,
     labels_from_json,
     labels_to_json,
+    locked,
     present,
     read_folder,
+    settled,
     write_folder,
 )
 from gptree.tree import ClassTree
@@ -58,15 +61,17 @@ def save_deep(estimator: Any, folder: str | Path) -> None:
     """Write a fitted estimator into a folder."""
     folder = Path(folder)
     document, tensors = _estimator_to_parts(estimator)
-    if estimator.classifier_ is not None:
-        if not (folder / DOCUMENT).exists():
-            write_folder(folder, {"estimator": _UNFINISHED}, {})  # from here on the folder is known to be ours
-        document["classifier"] = f"classifier-{1 + max(_classifiers(folder).values(), default=0)}"
-        estimator.classifier_.save(folder / document["classifier"])
-    write_folder(folder, document, tensors)
-    for name in _classifiers(folder):
-        if name != document["classifier"]:
-            shutil.rmtree(folder / name)
+    check_free(folder)
+    with locked(folder):
+        if estimator.classifier_ is not None:
+            if not (folder / DOCUMENT).exists():
+                write_folder(folder, {"estimator": _UNFINISHED}, {})  # from here on the folder is known to be ours
+            document["classifier"] = f"classifier-{1 + max(_classifiers(folder).values(), default=0)}"
+            estimator.classifier_.save(folder / document["classifier"])
+        write_folder(folder, document, tensors)
+        for name in _classifiers(folder):
+            if name != document["classifier"]:
+                shutil.rmtree(folder / name, ignore_errors=True)
 
 
 def _classifiers(folder: Path) -> dict[str, int]:
@@ -85,6 +90,17 @@ def load_deep(
 ) -> Any:
     """Read an estimator of the class `family`."""
     check_load_arguments(kernel, settings)
+    return settled(folder, lambda: _load(family, folder, backbone, kernel, settings, device))
+
+
+def _load(
+    family: Any,
+    folder: str | Path,
+    backbone: nn.Module | None,
+    kernel: Kernel | None,
+    settings: Sequence[type],
+    device: str | None,
+) -> Any:
     document, tensors = read_folder(folder)
     name = document.get("estimator")
     if name != family.__name__:

@@ -153,7 +153,9 @@ def pool_weights(logs: Tensor, labels: Tensor, ridge: float = RIDGE) -> Tensor:
         step = torch.zeros_like(w)
         step[free] = torch.linalg.solve(hessian[free][:, free], -gradient[free])
         size, proposal = 1.0, (w + step).clamp(min=0)
-        while (new := objective(proposal)) > value + 1e-4 * float(gradient @ (proposal - w)) and size > 1e-6:
+        # rounding must not decide whether the last step is taken
+        bound = value + 10 * torch.finfo(w.dtype).eps * abs(value)
+        while (new := objective(proposal)) > bound + 1e-4 * float(gradient @ (proposal - w)) and size > 1e-6:
             size /= 2
             proposal = (w + size * step).clamp(min=0)
         moved, w, value = float((proposal - w).abs().max()), proposal, new

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from gpytorch.kernels import Kernel
 from torch import Tensor
 
 from gptree.experts import FittedExpert, NovelClassExperts
@@ -82,6 +83,8 @@ class GrowthConfig:
     n_jobs: int | None
     on_sphere: Callable[[Tensor], Tensor]
     """Features as experts see them."""
+    kernel: Kernel | None = None
+    """Of new nodes, where those of the base session have kernels of their own; otherwise all share one."""
 
 
 @dataclass(frozen=True, eq=False)

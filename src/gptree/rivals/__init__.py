@@ -16,11 +16,13 @@ from gptree.rivals.deep.base import DeepRival
 from gptree.rivals.deep.gpdnn import GPDNN
 from gptree.rivals.deep.sv_dkl import SVDKL
 from gptree.rivals.frozen.class_mean import NearestClassMean
+from gptree.rivals.frozen.kernel_logistic import KernelLogistic
 from gptree.rivals.frozen.lda import ShrinkageLDA
 from gptree.rivals.frozen.logistic import LogisticClassifier
 from gptree.rivals.frozen.neighbours import NearestNeighbours
 from gptree.rivals.frozen.ranpac import RanPAC
 from gptree.rivals.frozen.ridge import SoftmaxRidge
+from gptree.rivals.frozen.smoothed_logistic import SmoothedLogistic
 from gptree.rivals.gibbs.base import GIBBS_RIVALS, GibbsRival, OverBudget
 from gptree.rivals.gibbs.logistic_softmax import LogisticSoftmaxGP
 from gptree.rivals.gibbs.one_vs_each import OneVsEachGP
@@ -31,7 +33,8 @@ from gptree.rivals.incremental.lda import StreamingLDA
 from gptree.rivals.incremental.logistic_memory import LogisticMemory
 from gptree.rivals.incremental.mapped import Mapped
 from gptree.rivals.incremental.ranpac import SessionRanPAC
-from gptree.rivals.incremental.teen import TeenLDA
+from gptree.rivals.incremental.shrunk_means import ShrunkMeanLDA
+from gptree.rivals.incremental.teen import Teen
 from gptree.rivals.networks.base import NETWORK_RIVALS, NetworkRival
 from gptree.rivals.networks.eeil import EEIL, EEILSettings
 from gptree.rivals.networks.icarl import ICaRL, ICaRLSettings
@@ -70,6 +73,7 @@ __all__ = [
     "ICaRL",
     "ICaRLSettings",
     "IncrementalRival",
+    "KernelLogistic",
     "LUCIRSettings",
     "LogisticClassifier",
     "LogisticMemory",
@@ -95,11 +99,13 @@ __all__ = [
     "SessionTraining",
     "SharedBudget",
     "ShrinkageLDA",
+    "ShrunkMeanLDA",
+    "SmoothedLogistic",
     "SoftmaxRidge",
     "StickBreakingGP",
     "StreamingLDA",
     "TOPICSettings",
-    "TeenLDA",
+    "Teen",
     "rehearse",
     "rehearsed_sessions",
 ]

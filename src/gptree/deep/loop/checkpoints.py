@@ -1,16 +1,20 @@
 """Checkpoints of a training: tensors and JSON, never half written.
 
 The folder of a training holds `last/`, from which it goes on, `best/`, the best state so far, `log.jsonl` and, when it
-is done, `curves.png`. A checkpoint knows the data and the settings it belongs to; others are refused.
+is done, `curves.png`. A checkpoint knows the data and the settings it belongs to; others are refused. While a training
+runs it holds the lock of its folder, and a second one is refused.
 """
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import inspect
 import json
 import time
 import warnings
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +23,20 @@ from gpytorch.kernels import Kernel
 from torch import Tensor, nn
 
 from gptree.deep.data.base import Batch, spread
-from gptree.deep.loop.log import CURVES, plot_curves, write_log
+from gptree.deep.loop.log import CURVES, plot_curves, read_log, write_log
 from gptree.deep.loop.processes import Processes
 from gptree.deep.loop.state import Best, State
 from gptree.deep.loop.task import Rows, Task
-from gptree.storage import DOCUMENT, StorageError, below, read_folder, write_folder
+from gptree.storage import (
+    DOCUMENT,
+    StorageError,
+    below,
+    clear_left_overs,
+    locked,
+    read_folder,
+    write_figure,
+    write_folder,
+)
 from gptree.tree import ClassTree
 
 KIND = "training"
@@ -33,6 +46,7 @@ FIRST_WEIGHTS = "first weights"
 ROWS_LOOKED_AT = 64
 #: Settings that change nothing in the result.
 _FREE = ("checkpoint_epochs", "checkpoint_steps")
+_READ_ONLY = (errno.EACCES, errno.EPERM, errno.EROFS)
 
 
 class Checkpoints:
@@ -42,6 +56,21 @@ class Checkpoints:
         self.folder = None if folder is None else Path(folder)
         self._task, self._group = task, group
         self._identity = {} if folder is None else identity(task, network)
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """Hold the folder's lock, in the main process; the others wait for that."""
+        with ExitStack() as stack:
+            if self.folder is not None and self._group.is_main:
+                try:
+                    stack.enter_context(locked(self.folder))
+                    clear_left_overs(self.folder)
+                except OSError as error:
+                    # A training that is done is only read, wherever it is.
+                    if error.errno not in _READ_ONLY or not (self.folder / "last" / DOCUMENT).exists():
+                        raise
+            self._group.wait_for_all()
+            yield
 
     def restore(self, state: State) -> None:
         """Bring the state to where the last checkpoint was taken, if there is one."""
@@ -69,6 +98,8 @@ class Checkpoints:
         if final and (self.folder / "best" / DOCUMENT).exists():
             document, tensors = self._read("best")
             state.best = Best(document["epoch"], document["value"], tensors)
+        if not self._has_log(state):  # the training was interrupted between checkpoint and log
+            self.save_log(state)
 
     def save(self, state: State) -> None:
         """Write `last/`; the state must be finite."""
@@ -93,10 +124,17 @@ class Checkpoints:
     def save_log(self, state: State) -> None:
         """Write the log; after the last epoch its picture too."""
         if self.folder is not None and self._group.is_main:
-            self.folder.mkdir(parents=True, exist_ok=True)
             write_log(self.folder, state.log)
             if state.epoch == state.training.epochs:
-                plot_curves(state.log).savefig(self.folder / CURVES)
+                write_figure(self.folder / CURVES, plot_curves(state.log))
+
+    def _has_log(self, state: State) -> bool:
+        assert self.folder is not None
+        drawn = state.epoch < state.training.epochs or (self.folder / CURVES).exists()
+        try:
+            return drawn and read_log(self.folder) == state.log
+        except ValueError:
+            return not state.log  # no epoch is done yet
 
     @property
     def last(self) -> str:
