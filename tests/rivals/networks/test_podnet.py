@@ -13,9 +13,9 @@ from torch.nn.functional import normalize
 
 from gptree.deep import Arrays, Batch, embed
 from gptree.rivals import BaseOnly, PODNet, PODNetSettings
-from gptree.rivals.networks.base import balanced_rows
 from gptree.rivals.networks.blocks import unit
 from gptree.rivals.networks.lesson import Lesson, Step
+from gptree.rivals.networks.memory import balanced_rows
 from gptree.rivals.networks.model import BaseNetwork, Model
 from gptree.rivals.networks.pod import (
     ProxyNCA,

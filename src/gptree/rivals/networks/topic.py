@@ -11,12 +11,13 @@ from torch import Tensor, nn
 from torch.nn.functional import relu
 
 from gptree.deep import Source, embed
-from gptree.rivals.networks.base import NetworkRival, herded_rows
+from gptree.rivals.networks.base import NetworkRival
 from gptree.rivals.networks.blocks import class_means, cross_entropy, mean_over, unit
 from gptree.rivals.networks.lesson import Lesson, Step
+from gptree.rivals.networks.memory import Memory, herded_rows, raw_rows
 from gptree.rivals.networks.model import BaseNetwork, Model
 from gptree.rivals.networks.neural_gas import Gas, NeuralGas, cells
-from gptree.rivals.networks.sessions import Memory, SessionState, raw_rows
+from gptree.rivals.networks.sessions import SessionState
 from gptree.rivals.networks.settings import (
     BaseOnly,
     Data,
