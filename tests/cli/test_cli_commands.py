@@ -217,11 +217,25 @@ def test_predictions_in_files(run: Run, files: Files, model: Path, tmp_path: Pat
     result = run("predict", model, files["csv"], "--proba", "--out", tmp_path / "p.csv")
     assert result.stdout == ""
     assert (tmp_path / "p.csv").read_text() == shown
-    run("predict", model, files["csv"], "--out", tmp_path / "new" / "p.npz")
-    with np.load(tmp_path / "new" / "p.npz", allow_pickle=False) as arrays:
+    run("predict", model, files["csv"], "--out", tmp_path / "p.npz")
+    with np.load(tmp_path / "p.npz", allow_pickle=False) as arrays:
         assert set(arrays) == {"prediction", "confidence", "classes"}
         assert arrays["prediction"].tolist() == animals()[1].tolist()
     assert ".csv or .npz" in complaint(run("predict", model, files["csv"], "--out", tmp_path / "p.txt", code=2))
+
+
+def test_parent_folders_are_not_made(run: Run, files: Files, model: Path, tmp_path: Path) -> None:
+    missing = tmp_path / "new"
+    for arguments in (
+        ("predict", model, files["csv"], "--out", missing / "p.csv"),
+        ("tree", model, "--picture", missing / "t.png"),
+        ("fit", files["csv"], "--out", missing / "m"),
+        ("rename", model, "ant", "emmet", "--out", missing / "m"),
+        ("demo", "--out", missing / "d"),
+    ):
+        line = complaint(run(*arguments, code=2))
+        assert f"there is no folder {missing}; make it, or name another" in line
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_labels_that_are_python_objects(run: Run, files: Files, tmp_path: Path) -> None:
@@ -307,11 +321,13 @@ def test_tree_in_all_forms(run: Run, model: Path, tmp_path: Path) -> None:
 
 
 def test_tree_pictures(run: Run, model: Path, tmp_path: Path) -> None:
-    assert run("tree", model, "--picture", tmp_path / "new" / "t.png").stdout == ""
-    assert (tmp_path / "new" / "t.png").read_bytes().startswith(b"\x89PNG")
+    assert run("tree", model, "--picture", tmp_path / "t.png").stdout == ""
+    assert (tmp_path / "t.png").read_bytes().startswith(b"\x89PNG")
     run("tree", model, "--picture", tmp_path / "t.svg")
     assert "<svg" in (tmp_path / "t.svg").read_text()
-    assert "not supported" in complaint(run("tree", model, "--picture", tmp_path / "t.xyz", code=2))
+    assert "pictures are .png, .svg, .pdf files" in complaint(
+        run("tree", model, "--picture", tmp_path / "t.xyz", code=2)
+    )
 
 
 def test_explain(run: Run, model: Path, files: Files) -> None:

@@ -66,7 +66,9 @@ def test_a_run_and_its_files(run: Run, data: Path, tmp_path: Path) -> None:
         *((1, 0, 4), (1, 1, 6), (1, 2, 8)),
     ]
     assert all(row["data"] == "trees" and row["method"] == "class-mean" for row in rows)
-    assert rows[0]["settings"] == {"base": 4, "way": 2, "shot": 3, "lists": None, "test": "test.npz"}
+    settings = dict(rows[0]["settings"])
+    assert len(settings.pop("data_content")) == 16
+    assert settings == {"base": 4, "way": 2, "shot": 3, "lists": None, "test": "test.npz"}
     assert rows[2]["accuracy"] > 0.5  # chance is 1/8
     details = read(tmp_path / "r", "details.jsonl")
     assert [found["seed"] for found in details] == [0, 1]
@@ -271,5 +273,33 @@ def test_a_folder_holds_one_protocol(run: Run, data: Path, tmp_path: Path) -> No
     held_out = fscil(run, data, folder, "--test", data.with_name("test.npz"), code=2)
     assert "with test 30 % of each class, held out, not test.npz" in complaint(held_out)
     assert (folder / "rows.jsonl").read_text() == before
-    (folder / "rows.jsonl").write_text(before[:-20])
-    assert "is damaged" in complaint(fscil(run, data, folder, code=2))
+    for damaged, reason in (
+        (before[:-20], "it is not JSON"),
+        (before.replace('"method"', '"methods"', 1), "it has no 'method'"),
+        (before.replace('"session": 0', '"session": "0"', 1), "'session' is '0'"),
+        ("[]\n", "it is not an object"),
+    ):
+        (folder / "rows.jsonl").write_text(damaged)
+        line = complaint(fscil(run, data, folder, code=2))
+        assert "rows.jsonl is damaged, line " in line
+        assert f"{reason}. Mend it, or choose another folder." in line
+
+
+def test_data_are_known_by_their_content(run: Run, data: Path, tmp_path: Path) -> None:
+    """Other data under the same file name are other data; the same under another name are the same."""
+    folder, elsewhere = tmp_path / "r", tmp_path / data.name
+    fscil(run, data, folder, "--seeds", 1)
+    with np.load(data) as arrays:
+        X, y = arrays["X"], arrays["y"]
+    other = X.copy()
+    other[17, 3] += 1e-9
+    np.savez(elsewhere, X=other, y=y)
+    line = complaint(fscil(run, elsewhere, folder, "--seeds", 1, code=2))
+    assert "holds rows of class-mean with data content" in line
+    np.savez(elsewhere, X=X, y=np.roll(y, 1))
+    assert "with data content" in complaint(fscil(run, elsewhere, folder, "--seeds", 1, code=2))
+    lines = [",".join([*map(repr, map(float, x)), label]) for x, label in zip(X, y, strict=True)]
+    (tmp_path / "renamed.csv").write_text("\n".join(["a,b,c,d,e,f,label", *lines]))
+    assert "1 of 2 runs are there already" in fscil(run, tmp_path / "renamed.csv", folder, "--seeds", 2).stderr
+    assert {row["data"] for row in read(folder, "rows.jsonl")} == {"trees"}
+    assert len(read(folder, "rows.jsonl")) == 6

@@ -55,7 +55,7 @@ def test_report_is_written_and_not_shown(run: Run, run_folder: Path, shown: list
 def test_report_elsewhere_and_shown(
     run: Run, run_folder: Path, shown: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    page = tmp_path / "new folder" / "page.html"
+    page = tmp_path / "page.html"
     run("report", run_folder, "--out", page, "--open")
     assert page.is_file()
     assert not (run_folder / "report.html").exists()
@@ -73,3 +73,16 @@ def test_bad_folders_end_in_one_line(run: Run, run_folder: Path, tmp_path: Path)
         assert complaint in line
     (run_folder / "rows.jsonl").write_text("", encoding="utf-8")
     assert "no usable row" in run("report", run_folder, code=2).stderr
+
+
+def test_impossible_numbers_are_left_out_with_a_sentence(run: Run, run_folder: Path, tmp_path: Path) -> None:
+    path = run_folder / "rows.jsonl"
+    base, later = path.read_text(encoding="utf-8").splitlines()
+    path.write_text(f"{base}\n{later.replace('0.8,', '-1,', 1)}\n", encoding="utf-8")
+    said = run("report", run_folder).stderr
+    assert "warning: rows.jsonl, line 2, was left out: 'accuracy' is -1." in said
+    path.write_text(base.replace("0.9,", "NaN,", 1), encoding="utf-8")
+    assert "no usable row (1 damaged lines; the first: rows.jsonl, line 1," in run("report", run_folder, code=2).stderr
+    line = run("report", run_folder, "--out", tmp_path / "new" / "page.html", code=2).stderr
+    assert "there is no folder" in line
+    assert not (tmp_path / "new").exists()

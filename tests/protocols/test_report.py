@@ -175,8 +175,11 @@ class Page(HTMLParser):
 def test_page_is_beside_the_rows_or_where_it_is_told(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", made_up_rows(), made_up_details())
     assert write_report(run) == run / "report.html"
-    elsewhere = write_report(str(run), str(tmp_path / "deep" / "page.html"))
+    elsewhere = write_report(str(run), str(tmp_path / "page.html"))
     assert elsewhere.read_bytes() == (run / "report.html").read_bytes()  # nothing on it depends on time or place
+    with pytest.raises(FileNotFoundError, match="there is no folder"):
+        write_report(run, tmp_path / "deep" / "page.html")
+    assert not (tmp_path / "deep").exists()
 
 
 def test_page_needs_nothing_else(page: Page) -> None:
@@ -346,10 +349,18 @@ DAMAGE: list[tuple[Callable[[Row], str], str]] = [
     (changed(accuracy=True), "'accuracy' is True"),
     (changed(ece=math.nan), "'ece' is nan"),
     (changed(bytes=10**400), "'bytes' is 1000"),
+    (changed(accuracy=-1), "'accuracy' is -1"),
+    (changed(accuracy=1.01), "'accuracy' is 1.01"),
+    (changed(nll=-0.5), "'nll' is -0.5"),
+    (changed(forgetting=-1.5), "'forgetting' is -1.5"),
+    (changed(open_auroc=math.inf), "'open_auroc' is inf"),
+    (changed(classes=0), "'classes' is 0"),
+    (changed(seconds_add=-1.0), "'seconds_add' is -1.0"),
+    (changed(session_accuracy=[0.5, 0.5, 2.0, 0.5, 0.5]), "must have a number from 0 to 1 for each session so far"),
     (changed(seed="0"), "'seed' is '0'"),
     (changed(session=-1, session_accuracy=[]), "'session' is -1"),
-    (changed(session_accuracy=[0.5]), "'session_accuracy' must have a number for each session so far"),
-    (changed(session_accuracy=3), "'session_accuracy' must have a number for each session so far"),
+    (changed(session_accuracy=[0.5]), "'session_accuracy' must have a number from 0 to 1 for each session so far"),
+    (changed(session_accuracy=3), "'session_accuracy' must have a number from 0 to 1 for each session so far"),
     (changed(harmonic_mean="<b>"), "'harmonic_mean' is '<b>'"),
 ]
 
@@ -359,8 +370,10 @@ DAMAGE: list[tuple[Callable[[Row], str], str]] = [
 def test_a_damaged_row_is_left_out_and_reported(tmp_path: Path, damaged: Callable[[Row], str], complaint: str) -> None:
     rows = made_up_rows()
     run = write_run(tmp_path, rows[:-1], extra=damaged(rows[-1]) + "\n")
-    page = Page(write_report(run).read_text(encoding="utf-8"))
-    assert f"rows.jsonl, line 45, was left out: {complaint}" in page.words
+    with pytest.warns(UserWarning, match="rows.jsonl, line 45, was left out"):
+        page = Page(write_report(run).read_text(encoding="utf-8"))
+    assert "rows.jsonl, line 45, was left out: " in page.words
+    assert complaint in page.words
     # The last method lacks the last session of the last seed: two seeds in the summary, three in the other sessions.
     assert f"{METHODS[2]}, seed 2, has 4 of 5 sessions" in page.words
     *_, line = page.tables["Every method over all sessions"]
@@ -391,18 +404,24 @@ def test_many_complaints_are_cut_short(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "complaint"),
     [
-        ({"method": "nobody"}, "it has no 'nobody'"),
+        ({"method": "nobody"}, "rows.jsonl has no row of nobody"),
         ({"session_of": [0]}, "differ in the number of classes"),
         ({"tree": {"order": [0]}}, "stored class tree"),
         ({"confusion": [["ant", "nobody", 1]]}, "a label that is not among 'labels'"),
         ({"reliability": [[0.5, 0.5]]}, "not enough values"),
-        ({"labels": [["list"]] * len(LABELS)}, "unhashable"),
+        ({"labels": [["list"]] * len(LABELS)}, "'labels' must be text or numbers"),
+        ({"session_of": [-1] * len(LABELS)}, "'session_of' must be the number of a session"),
+        ({"reliability": [[1.5, 0.5, 3]]}, "a confidence or an accuracy that is not from 0 to 1"),
+        ({"reliability": [[0.5, math.nan, 3]]}, "a confidence or an accuracy that is not from 0 to 1"),
+        ({"reliability": [[0.5, 0.5, -3]]}, "must count rows"),
+        ({"confusion": [[LABELS[0], LABELS[1], 0.5]]}, "must count rows"),
     ],
 )
 def test_damaged_details_are_left_out_and_reported(tmp_path: Path, changes: Row, complaint: str) -> None:
     details = made_up_details()
     details[0] = {**details[0], **changes}
-    page = Page(write_report(write_run(tmp_path, made_up_rows(), details)).read_text(encoding="utf-8"))
+    with pytest.warns(UserWarning, match="details.jsonl, line 1, was left out"):
+        page = Page(write_report(write_run(tmp_path, made_up_rows(), details)).read_text(encoding="utf-8"))
     assert "details.jsonl, line 1, was left out" in page.words
     assert complaint in page.words
     assert "forest, seed 1: 16 classes" in page.words  # the next seed's tree

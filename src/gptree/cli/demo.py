@@ -14,7 +14,7 @@ from threadpoolctl import threadpool_limits
 
 from gptree import GPForestClassifier, Growth
 from gptree.cli import options
-from gptree.cli.console import clear_errors, print_json
+from gptree.cli.console import check_parent, clear_errors, print_json
 from gptree.cli.predicting import UNKNOWN
 from gptree.metrics import accuracy, most_confused, reliability_curve
 from gptree.protocols import (
@@ -28,6 +28,7 @@ from gptree.protocols import (
     stream_from_arrays,
 )
 from gptree.rivals import SessionClassMean
+from gptree.storage import write_figure
 from gptree.tree import plot_tree
 
 if TYPE_CHECKING:
@@ -65,6 +66,7 @@ def demo(
 
     Everything runs offline, on data that scikit-learn carries.
     """
+    check_parent(out)
     tell: Tell = (lambda _: None) if as_json else typer.echo
     stream = digits(seed)
     x, y = _of_all_sessions(stream, "X_test", "y_test")
@@ -224,7 +226,7 @@ def draw(
     probabilities: dict[str, np.ndarray],
 ) -> list[Path]:
     """Write the pictures into a folder."""
-    folder.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(exist_ok=True)
     x, y = _of_all_sessions(stream, "X_test", "y_test")
     plot_curves([row for method in rows.values() for row in method], folder / "curves.png")
     figures = {
@@ -233,7 +235,7 @@ def draw(
         "confused.png": confusion_figure(probabilities[FOREST], x, y),
     }
     for name, figure in figures.items():
-        figure.savefig(folder / name, dpi=150, bbox_inches="tight", pad_inches=0.15)
+        write_figure(folder / name, figure, dpi=150, bbox_inches="tight", pad_inches=0.15)
     return [folder / name for name in ("curves.png", *figures)]
 
 

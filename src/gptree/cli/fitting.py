@@ -11,13 +11,14 @@ import typer
 
 from gptree import GPForestClassifier, GPTreeClassifier, Growth
 from gptree.cli import options
-from gptree.cli.console import clear_errors, print_json, print_table, say, shows_progress
+from gptree.cli.console import check_parent, clear_errors, print_json, print_table, say, shows_progress
 from gptree.cli.data import Data, read_data
 from gptree.cli.models import check_width, class_numbers, score, score_cells
 from gptree.cli.options import choice
 from gptree.incremental import Strategy as GrowthStrategy
 from gptree.inference import Inference
 from gptree.maths.kernels import KERNEL_NAMES
+from gptree.storage import check_free, holds_nothing, locked
 from gptree.tree import TreeBuilder
 
 Fitted = GPTreeClassifier | GPForestClassifier
@@ -60,6 +61,7 @@ def fit(
 
     Any model can be taught more classes with gptree add; one fitted with --grow keeps a few examples a class only.
     """
+    check_parent(out)
     _check_folder(out, force)
     train = read_data(data, features, labels)
     held_out = None if test is None else _read_held_out(test, features, labels, train)
@@ -67,8 +69,10 @@ def fit(
     settings: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     settings |= _inference(inference, chains, steps) | _growth(grow, exemplars, strategy)
     model = _estimator(paper, trees, {**settings, "random_state": seed, "verbose": shows_progress(as_json)})
-    seconds = _fit(model, train)
-    model.save(out)
+    with locked(out):
+        _check_folder(out, force)  # another command may have made a model there meanwhile
+        seconds = _fit(model, train)
+        model.save(out)
     report = _report(model, train, out, seconds)
     if held_out is not None:
         report["test_data"] = str(test)
@@ -83,11 +87,8 @@ def _check_folder(out: Path, force: bool) -> None:
     """Complain before the work begins, not after it."""
     if out.exists() and not out.is_dir():
         raise ValueError(f"{out} is a file; --out names the folder of the model.")
-    if not out.is_dir() or not any(out.iterdir()):
-        return
-    if not (out / "model.json").exists():
-        raise ValueError(f"{out} holds other files: choose an empty or a new folder.")
-    if not force:
+    check_free(out)
+    if not holds_nothing(out) and not force:
         raise ValueError(f"{out} holds a model: choose another folder, or replace the model with --force.")
 
 

@@ -1,10 +1,15 @@
-"""`gptree add`, `remove`, `rename`, `merge`, `undo` and `history`: changes of a model's classes."""
+"""`gptree add`, `remove`, `rename`, `merge`, `undo` and `history`: changes of a model's classes.
+
+A command loads, changes and saves under the lock of the folder, so that none undoes what another one has done. It waits
+for another one up to a minute.
+"""
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,9 +17,10 @@ import numpy as np
 import typer
 
 from gptree.cli import options
-from gptree.cli.console import clear_errors, print_json, say
+from gptree.cli.console import check_parent, clear_errors, print_json, say, visible
 from gptree.cli.models import Classifier, ability, open_model, read_for
 from gptree.incremental import Entry
+from gptree.storage import DOCUMENT, holds_nothing, locked
 
 _Out = Annotated[
     Path | None,
@@ -64,12 +70,12 @@ def add(
 
     What the model knew it keeps, and gptree undo takes the lesson back.
     """
-    classifier = _open(model, out)
-    rows = read_for(classifier, data, features, labels, need_labels=True)
-    y = _as_the_classes(np.asarray(rows.y), classifier)
-    _check_newness(data, np.unique(y).tolist(), classifier.classes_.tolist(), examples)
-    teach = classifier.add_examples if examples else classifier.add_classes
-    _apply(lambda: teach(rows.X, y), classifier, out or model, as_json)
+    with _changing(model, out) as classifier:
+        rows = read_for(classifier, data, features, labels, need_labels=True)
+        y = _as_the_classes(np.asarray(rows.y), classifier)
+        _check_newness(data, np.unique(y).tolist(), classifier.classes_.tolist(), examples)
+        teach = classifier.add_examples if examples else classifier.add_classes
+        _apply(lambda: teach(rows.X, y), classifier, out or model, as_json)
 
 
 @clear_errors
@@ -78,17 +84,17 @@ def remove(model: options.Model, labels: _Labels, out: _Out = None, as_json: opt
 
     A class that was added leaves no trace. One that the model was fitted with can only be cut out of the trees.
     """
-    classifier = _open(model, out)
-    gone = [_label(text, classifier) for text in labels]
-    _apply(lambda: classifier.remove_classes(gone), classifier, out or model, as_json)
+    with _changing(model, out) as classifier:
+        gone = [_label(text, classifier) for text in labels]
+        _apply(lambda: classifier.remove_classes(gone), classifier, out or model, as_json)
 
 
 @clear_errors
 def rename(model: options.Model, old: _Label, new: _Label, out: _Out = None, as_json: options.Json = False) -> None:
     """Give a class another label."""
-    classifier = _open(model, out)
-    both = _label(old, classifier), _label(new, classifier)
-    _apply(lambda: classifier.rename_class(*both), classifier, out or model, as_json)
+    with _changing(model, out) as classifier:
+        both = _label(old, classifier), _label(new, classifier)
+        _apply(lambda: classifier.rename_class(*both), classifier, out or model, as_json)
 
 
 @clear_errors
@@ -100,16 +106,16 @@ def merge(
     as_json: options.Json = False,
 ) -> None:
     """Make one class of several. At most one of them may be a class that the model was fitted with."""
-    classifier = _open(model, out)
-    merged, name = [_label(text, classifier) for text in labels], _label(into, classifier)
-    _apply(lambda: classifier.merge_classes(merged, name), classifier, out or model, as_json)
+    with _changing(model, out) as classifier:
+        merged, name = [_label(text, classifier) for text in labels], _label(into, classifier)
+        _apply(lambda: classifier.merge_classes(merged, name), classifier, out or model, as_json)
 
 
 @clear_errors
 def undo(model: options.Model, out: _Out = None, as_json: options.Json = False) -> None:
     """Take back the last change. The model is then what it was before, to the last bit."""
-    classifier = _open(model, out)
-    _apply(classifier.undo, classifier, out or model, as_json)
+    with _changing(model, out) as classifier:
+        _apply(classifier.undo, classifier, out or model, as_json)
 
 
 @clear_errors
@@ -125,13 +131,28 @@ def history(model: options.Model, as_json: options.Json = False) -> None:
 # ----------------------------------------------------------------------------------------------------------- changes
 
 
-def _open(folder: Path, out: Path | None) -> Classifier:
-    """The model; an --out that cannot be is found before the work begins."""
-    if out is not None and out.exists() and not (out.is_dir() and not any(out.iterdir())):
+@contextmanager
+def _changing(folder: Path, out: Path | None) -> Iterator[Classifier]:
+    """The model, to be changed and saved under the lock of the folder that is written.
+
+    What cannot be is found before the work begins: an --out that is no new folder, a folder without a model.
+    """
+    if out is not None:
+        check_parent(out)
+        _check_new(out)
+    elif not (folder / DOCUMENT).is_file():
+        open_model(folder)  # says why it is none
+    with locked(out or folder):
+        if out is not None:
+            _check_new(out)  # another command may have made it meanwhile
+        classifier = open_model(folder)
+        ability(classifier, "journal_")  # a network without a classifier that grows has none
+        yield classifier
+
+
+def _check_new(out: Path) -> None:
+    if out.exists() and not (out.is_dir() and holds_nothing(out)):
         raise ValueError(f"{out} exists: --out names a new folder; without it, the model is changed where it is.")
-    classifier = open_model(folder)
-    ability(classifier, "journal_")  # a network without a classifier that grows has none
-    return classifier
 
 
 def _apply(change: Callable[[], Any], classifier: Classifier, folder: Path, as_json: bool) -> None:
@@ -207,7 +228,8 @@ def _print_history(journal: Sequence[Entry]) -> None:
         labels = _described(entry) if not entry.counts else _listed(entry.labels)
         when = entry.time.removesuffix("+00:00").replace("T", " ")
         # Text: square brackets in a label are no markup
-        table.add_row(*map(Text, (str(number), when, _WORDS[entry.kind], labels, _examples(entry))))
+        cells = (str(number), when, _WORDS[entry.kind], labels, _examples(entry))
+        table.add_row(*(Text(visible(cell)) for cell in cells))
     Console().print(table)
 
 

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from gptree.cli import options
-from gptree.cli.console import clear_errors, print_json, say
+from gptree.cli.console import check_parent, clear_errors, print_json, say, visible
 from gptree.cli.models import ability, open_model, read_for
 from gptree.cli.options import choice
+from gptree.estimators.explain import Explanation
+from gptree.storage import write_figure
 from gptree.tree import plot_tree, to_dot, to_newick, to_text
 
 _FORMATS = ("text", "dot", "newick")
+_PICTURES = (".png", ".svg", ".pdf")
 _ROWS = 5  # that `gptree explain` explains without --rows
 
 
@@ -36,20 +40,24 @@ def tree(
     """
     if depth is not None and form != "text":
         raise ValueError("--depth belongs to --format text.")
+    if picture is not None:
+        if picture.suffix.lower() not in _PICTURES:
+            raise ValueError(f"{picture}: pictures are {', '.join(_PICTURES)} files; name such a file with --picture.")
+        check_parent(picture)
     classifier = open_model(model)
     class_tree, names = classifier.tree_, classifier.classes_.tolist()
     if picture is not None:
-        picture.parent.mkdir(parents=True, exist_ok=True)
-        plot_tree(class_tree, names).savefig(picture)
+        write_figure(picture, plot_tree(class_tree, names))
         say(f"drawn into {picture}")
+    shown = [visible(name) for name in names]
     if as_json:
         print_json({"classes": names, "height": class_tree.height, "tree": class_tree.to_json()})
     elif form == "dot":
-        typer.echo(to_dot(class_tree, names), nl=False)
+        typer.echo(to_dot(class_tree, shown), nl=False)
     elif form == "newick":
-        typer.echo(to_newick(class_tree, names))
+        typer.echo(to_newick(class_tree, shown))
     elif picture is None:
-        typer.echo(to_text(class_tree, names, max_depth=depth))
+        typer.echo(to_text(class_tree, shown, max_depth=depth))
 
 
 @clear_errors
@@ -78,8 +86,18 @@ def explain(
         print_json({"rows": [{"row": row, "true_label": y, **why.to_json()} for row, y, why in explained]})
         return
     for row, y, why in explained:
-        typer.echo(f"row {row}" + ("" if y is None else f", truly {y}"))
-        typer.echo(f"{why}\n")
+        typer.echo(f"row {row}" + ("" if y is None else f", truly {visible(y)}"))
+        typer.echo(f"{_visible(why)}\n")
+
+
+def _visible(why: Explanation) -> Explanation:
+    """The explanation with labels that a terminal can show."""
+
+    def labels(many: tuple[Any, ...]) -> tuple[str, ...]:
+        return tuple(visible(label) for label in many)
+
+    path = tuple(replace(step, towards=labels(step.towards), away=labels(step.away)) for step in why.path)
+    return replace(why, label=visible(why.label), runner_up=visible(why.runner_up), path=path)
 
 
 def _row_numbers(text: str | None, n_rows: int) -> list[int]:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import csv
-import sys
+import io
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, TextIO
+from typing import Annotated, Any
 
 import numpy as np
 import typer
 
 from gptree.cli import options
-from gptree.cli.console import clear_errors, print_json, say
+from gptree.cli.console import check_parent, clear_errors, print_json, say, visible
 from gptree.cli.models import ability, class_numbers, open_model, read_for, score, score_cells
+from gptree.storage import write_atomically
 
 UNKNOWN = "none of these"  # the answer of --open about rows of no class
 
@@ -41,11 +43,15 @@ def predict(
 
     Prints comma-separated lines, one a row of DATA: the label and its probability, with --proba also the probability of
     every class. An .npz file gets the arrays `prediction`, `confidence`, `classes` and, with --proba, `probabilities`.
+    Where lines are printed, control characters in labels are written out, such as \\x1b; in files labels stay as they
+    are.
 
     With --open, the probability beside a refusal is that of the class that comes first.
     """
     if out is not None and out.suffix.lower() not in (".csv", ".npz"):
         raise ValueError(f"{out}: predictions are written as .csv or .npz; name such a file with --out.")
+    if out is not None:
+        check_parent(out)
     if reject is not None and not open_set:
         raise ValueError("--reject belongs to --open.")
     classifier = open_model(model)
@@ -68,25 +74,28 @@ def predict(
     if as_json:
         print_json({**result, **scores})
     elif out is None:
-        _write_csv(sys.stdout, result)
+        typer.echo(_csv(result, visible), nl=False)
     if scores and not as_json:
         say("  ".join(f"{name} {cell}" for name, cell in score_cells(scores["score"]).items()))
 
 
 def _write(out: Path, result: dict[str, Any]) -> None:
-    out.parent.mkdir(parents=True, exist_ok=True)
-    if out.suffix.lower() == ".npz":
-        # Labels that are Python objects become text: nothing here writes pickles.
-        np.savez(out, **{name: a.astype(str) if a.dtype.hasobject else a for name, a in result.items()})
+    if out.suffix.lower() == ".csv":
+        write_atomically(out, _csv(result, str))
         return
-    with out.open("w", newline="", encoding="utf-8") as file:
-        _write_csv(file, result)
+    file = io.BytesIO()
+    # Labels that are Python objects become text: nothing here writes pickles.
+    np.savez(file, **{name: a.astype(str) if a.dtype.hasobject else a for name, a in result.items()})
+    write_atomically(out, file.getvalue())
 
 
-def _write_csv(file: TextIO, result: dict[str, Any]) -> None:
+def _csv(result: dict[str, Any], written: Callable[[Any], str]) -> str:
+    """Comma-separated lines, in which labels are as `written` gives them."""
+    file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
     all_classes = result.get("probabilities", np.empty((len(result["prediction"]), 0)))
-    named = [f"p({label})" for label in result["classes"]] if all_classes.size else []
+    named = [f"p({written(label)})" for label in result["classes"]] if all_classes.size else []
     writer.writerow(["prediction", "confidence", *named])
     for label, confidence, row in zip(result["prediction"], result["confidence"], all_classes, strict=True):
-        writer.writerow([label, f"{confidence:.6g}", *(f"{p:.6g}" for p in row)])
+        writer.writerow([written(label), f"{confidence:.6g}", *(f"{p:.6g}" for p in row)])
+    return file.getvalue()

@@ -12,7 +12,7 @@ import numpy as np
 import typer
 
 from gptree.cli import options
-from gptree.cli.console import clear_errors, print_json, print_table, say, shows_progress
+from gptree.cli.console import check_parent, clear_errors, print_json, print_table, say, shows_progress
 from gptree.cli.data import Data, read_data
 from gptree.cli.models import check_width, class_numbers
 from gptree.protocols import (
@@ -29,8 +29,10 @@ from gptree.protocols import (
     summary,
     summary_cells,
 )
+from gptree.protocols.folder import CONTENT, data_content
 from gptree.protocols.methods import GROWING
 from gptree.protocols.report import write_report
+from gptree.storage import clear_left_overs, locked, write_atomically
 
 Streams = Callable[[int], SessionStream]  # from a seed
 
@@ -83,29 +85,33 @@ def fscil(
     RUN gets rows.jsonl (one line a method, seed and session), details.jsonl, table.md and curves.png. What RUN already
     holds is not run again, so an interrupted command goes on where it was, and further methods and seeds can be added.
     """
+    check_parent(out)
     run = RunFolder.open(out)
     train = read_data(data, features, labels)
     test_features = test_features or features
     held_out = None if test is None else _read_test(test, test_features, test_labels, labels, train)
     split = {"base": base, "way": way, "shot": shot}
+    name = next((row["data"] for row in run.all_rows()), data.stem)  # the same data may have another name by now
     if lists is None:
-        streams, tested = _from_arrays(train, held_out, split, test_share)
+        streams, tested, content = _from_arrays(name, train, held_out, split, test_share)
     else:
         both = _paths(train, features, paths), _paths(held_out, test_features, paths)
-        streams, tested = _from_lists(lists, train, held_out, split, both)
+        streams, tested, content = _from_lists(name, lists, train, held_out, split, both)
     first = streams(0)
-    protocol = {**split, "lists": None if lists is None else lists.name, "test": tested}
+    protocol = {**split, "lists": None if lists is None else lists.name, "test": tested, CONTENT: content}
     growth = {"strategy": strategy or "shared-root", "exemplars": exemplars, "shots": _shots(first)}
     methods = {_named(name, strategy): SessionMethod(name=name, **growth) for name in method or ["forest"]}
     settings = {name: {**protocol, **one.settings} for name, one in methods.items()}
-    run.check(data.stem, protocol, settings)
+    run.check(protocol, settings)
 
     todo = [(name, seed) for seed in range(seeds) for name in methods if not run.has(name, seed)]
     _say_plan(first, tested, len(methods) * seeds, len(todo))
     _run_all(todo, methods, settings, streams, run, shows_progress(as_json))
-    rows = run.all_rows()
-    (out / "table.md").write_text(markdown_table(rows), encoding="utf-8")
-    plot_curves(rows, out / "curves.png")
+    with locked(out):
+        clear_left_overs(out)
+        rows = RunFolder.open(out).all_rows()  # with those that other commands have added meanwhile
+        write_atomically(out / "table.md", markdown_table(rows))
+        plot_curves(rows, out / "curves.png")
     _show(summary(rows), out, protocol, as_json)
 
 
@@ -135,10 +141,10 @@ def _paths(data: Data | None, features: str | None, name: str | None) -> np.ndar
 
 
 def _from_arrays(
-    train: Data, held_out: Data | None, split: Mapping[str, int | None], share: float
-) -> tuple[Streams, str]:
-    """The streams by seed, and what they are tested on."""
-    missing = [f"--{name}" for name, value in split.items() if value is None]
+    name: str, train: Data, held_out: Data | None, split: Mapping[str, int | None], share: float
+) -> tuple[Streams, str, str]:
+    """The streams by seed, what they are tested on, and the content of their data."""
+    missing = [f"--{option}" for option, value in split.items() if value is None]
     if missing:
         raise ValueError(f"{', '.join(missing)} must be given, or --lists, whose sessions are listed in files.")
     X, y = train.X, np.asarray(train.y)
@@ -147,20 +153,25 @@ def _from_arrays(
         X, y, X_test, y_test = X[~apart], y[~apart], X[apart], y[apart]
         tested = f"{100 * share:g} % of each class, held out"
     else:
-        X_test, y_test, tested = held_out.X, held_out.y, held_out.path.name
+        X_test, y_test, tested = held_out.X, np.asarray(held_out.y), held_out.path.name
 
     def stream(seed: int) -> SessionStream:
         sizes: dict[str, Any] = dict(split)
-        return stream_from_arrays(X, y, X_test, y_test, **sizes, seed=seed, name=train.path.stem)
+        return stream_from_arrays(X, y, X_test, y_test, **sizes, seed=seed, name=name)
 
-    return stream, tested
+    return stream, tested, data_content(X, y, X_test, y_test)
 
 
 def _from_lists(
-    folder: Path, train: Data, held_out: Data | None, split: Mapping[str, int | None], paths: tuple[Any, Any]
-) -> tuple[Streams, str]:
-    """The one stream of the lists for every seed, and what it is tested on."""
-    given = [f"--{name}" for name, value in split.items() if value is not None]
+    name: str,
+    folder: Path,
+    train: Data,
+    held_out: Data | None,
+    split: Mapping[str, int | None],
+    paths: tuple[Any, Any],
+) -> tuple[Streams, str, str]:
+    """The one stream of the lists for every seed, what it is tested on, and the content of its data."""
+    given = [f"--{option}" for option, value in split.items() if value is not None]
     if given:
         raise ValueError(f"the sessions are those of --lists: leave {', '.join(given)} out.")
     if paths[0] is None and held_out is None:
@@ -169,8 +180,9 @@ def _from_lists(
             "lists hold row numbers, the file of the test rows with --test."
         )
     tests = {} if held_out is None else {"X_test": held_out.X, "y_test": held_out.y, "paths_test": paths[1]}
-    stream = stream_from_lists(folder, train.X, train.y, paths=paths[0], **tests, name=train.path.stem)
-    return lambda _: stream, f"the test lists of {folder.name}"
+    stream = stream_from_lists(folder, train.X, train.y, paths=paths[0], **tests, name=name)
+    arrays = (array for one in stream.sessions for array in (one.X, one.y, one.X_test, one.y_test))
+    return lambda _: stream, f"the test lists of {folder.name}", data_content(*arrays)
 
 
 def _shots(stream: SessionStream) -> int:
@@ -259,8 +271,11 @@ def report(
 ) -> None:
     """Write one HTML page about a run: summary, session curves, forgetting, reliability, confusion, class trees.
 
-    The page needs no network and no other file: it can be mailed, printed, or read on a phone.
+    The page needs no network and no other file: it can be mailed, printed, or read on a phone. Lines of RUN that are
+    damaged, or hold impossible numbers, are left out, which the page says.
     """
+    if out is not None:
+        check_parent(out)
     page = write_report(run, out)
     say(f"report written to {page}")
     if open_it and not webbrowser.open(page.resolve().as_uri()):

@@ -16,6 +16,7 @@ import numpy as np
 from gptree.metrics import ReliabilityCurve
 from gptree.protocols.run import harmonic_mean
 from gptree.protocols.tables import Estimate, Row, runs_by_method
+from gptree.storage import write_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -78,7 +79,7 @@ def plot_curves(rows: Iterable[Row], path: str | Path) -> None:
     names = [f"{method} ({len(run)} {'seed' if len(run) == 1 else 'seeds'})" for (_, method), run in runs.items()]
     (data,) = {data for data, _ in runs}
     legend.legend(panels[0].containers, names, loc="center left", frameon=False, title=data, alignment="left")
-    figure.savefig(path, dpi=150)
+    write_figure(Path(path), figure, dpi=150)
 
 
 def session_curve(runs: Iterable[Sequence[Row]], key: str) -> dict[int, Estimate]:

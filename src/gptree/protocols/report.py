@@ -9,6 +9,7 @@ import math
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -26,8 +27,10 @@ from gptree.protocols.plots import (
     plot_reliability,
     session_curve,
 )
-from gptree.protocols.report_folder import Detail, Row, Run, read_run
+from gptree.protocols.report_folder import Run, read_run
+from gptree.protocols.rows import Detail, Row
 from gptree.protocols.tables import Estimate, summary
+from gptree.storage import locked, write_atomically
 from gptree.tree import plot_tree
 from gptree.tree.text import shorten
 
@@ -101,14 +104,15 @@ _COSTS = (
 def write_report(run_folder: str | Path, path: str | Path | None = None) -> Path:
     """Write the page about a run folder.
 
-    Damaged lines of the folder's files are left out, and the page says so.
+    Lines of the folder's files that are damaged, or hold impossible numbers, are left out: the page says so, and a
+    warning.
 
     Parameters
     ----------
     run_folder : path
         As `gptree fscil` and `RunFolder` write it.
     path : path or None
-        Of the page; None is `report.html` in the folder.
+        Of the page, in a folder that exists; None is `report.html` in the run's folder.
 
     Returns
     -------
@@ -122,10 +126,15 @@ def write_report(run_folder: str | Path, path: str | Path | None = None) -> Path
     """
     run = read_run(Path(run_folder))
     path = Path(run_folder) / "report.html" if path is None else Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")  # the reader's fonts count
-        path.write_text(_page(run), encoding="utf-8")
+        page = _page(run)
+    is_beside = path.parent.resolve() == Path(run_folder).resolve()
+    with locked(run_folder) if is_beside else nullcontext():
+        write_atomically(path, page)
+    if run.complaints:
+        more = f" ({len(run.complaints) - 1} more on the page)" if len(run.complaints) > 1 else ""
+        warnings.warn(f"{run.complaints[0]}{more}", stacklevel=2)
     return path
 
 

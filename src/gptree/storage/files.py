@@ -1,9 +1,17 @@
-"""Writing a file as a whole."""
+"""Writing files as wholes, and what a writer that was killed leaves behind."""
 
 from __future__ import annotations
 
+import io
 import os
+import re
+import secrets
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
+
+#: Temporary files, those of earlier versions too.
+LEFT_OVERS = re.compile(r"\.gptree-[0-9a-f]{12}\.tmp|\.(arrays|(model|log|rows|details)\.jsonl?)-\d+\.tmp")
 
 
 def write_atomically(path: Path, content: str | bytes) -> None:
@@ -12,13 +20,74 @@ def write_atomically(path: Path, content: str | bytes) -> None:
     Parameters
     ----------
     path : Path
-        The content is first written beside it, as ``.<name>-<process>.tmp``.
+        In a folder that exists. The content is first written beside it, as ``.gptree-….tmp``.
     content : str or bytes
         Text is written as UTF-8.
+
+    Raises
+    ------
+    OSError
+        If it cannot be written, with a sentence that says why; the old content is still there.
     """
-    temporary = path.with_name(f".{path.name}-{os.getpid()}.tmp")
-    with temporary.open("wb") as file:
-        file.write(content.encode() if isinstance(content, str) else content)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(temporary, path)
+    target = Path(os.path.realpath(path))  # the file behind a link
+    temporary = target.with_name(f".gptree-{secrets.token_hex(6)}.tmp")
+    data = content.encode() if isinstance(content, str) else content
+    try:
+        if path.exists() and not path.is_file():
+            path.write_bytes(data)  # a device or a pipe, which must stay what it is
+            return
+        try:
+            with temporary.open("xb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, target)
+        except BaseException:
+            with suppress(OSError):
+                temporary.unlink()
+            raise
+    except OSError as error:
+        if isinstance(error, FileNotFoundError):
+            raise explained(error, f"{path} cannot be written: there is no folder {path.parent}.") from error
+        reason = error.strerror or error
+        raise explained(error, f"{path} was not written ({reason}); what was there before is unchanged.") from error
+    _sync_folder(target.parent)
+
+
+def explained(error: OSError, sentence: str) -> OSError:
+    """The same error with a sentence for people instead of its words."""
+    return OSError(sentence) if error.errno is None else OSError(error.errno, sentence)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Have the new name on the disk too, where the system can."""
+    with suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def write_figure(path: Path, figure: Any, **how: Any) -> None:
+    """Write a matplotlib figure as a whole.
+
+    Parameters
+    ----------
+    path : Path
+        Its suffix says the format, such as .png, .svg or .pdf.
+    figure : matplotlib.figure.Figure
+    **how
+        For `figure.savefig`.
+    """
+    drawn = io.BytesIO()
+    figure.savefig(drawn, format=path.suffix[1:].lower(), **how)
+    write_atomically(path, drawn.getvalue())
+
+
+def clear_left_overs(folder: Path) -> None:
+    """Remove what killed writers left in a folder; the caller holds its lock."""
+    for path in folder.iterdir():
+        if LEFT_OVERS.fullmatch(path.name):
+            with suppress(OSError):
+                path.unlink()

@@ -2,98 +2,154 @@
 
 The arrays are written first, under a name made of their content; then the document that names them is written under a
 temporary name and renamed over the old one. Whatever is interrupted, the folder holds the old model or the new one.
+One process writes at a time (`locked`). Readers do not wait: one whose arrays were removed while it read finds a new
+document, and begins again (`settled`).
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load, save
 from torch import Tensor
 
-from gptree.storage.files import write_atomically
+from gptree.storage.document import inside, parse_document
+from gptree.storage.errors import StorageError, ensure
+from gptree.storage.files import LEFT_OVERS, write_atomically
+from gptree.storage.locks import LOCK, locked
 from gptree.storage.version2 import upgraded
 
 FORMAT = "gptree"
 VERSION = 3
 DOCUMENT = "model.json"
-_OWN_FILES = re.compile(r"arrays-\w+\.safetensors|\.(arrays|model\.json)-\d+\.tmp")  # beside the document
+_ARRAYS = re.compile(r"arrays-[0-9a-f]{16}\.safetensors")
+_SAFETENSORS_LEFT_OVERS = re.compile(r"\.tmp\w{6}")  # where safetensors itself wrote the file, as it did before
+
+Read = TypeVar("Read")
 
 
-class StorageError(ValueError):
-    """A folder that holds no model, a damaged one, or one of a version that cannot be read."""
+# ---------------------------------------------------------------------------------------------------------- writing
 
 
 def write_folder(folder: str | Path, document: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
-    """Write document and tensors; an interrupted write leaves what was there before."""
+    """Write document and tensors under the folder's lock; a write that fails leaves what was there before."""
     folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    if not _is_ours(folder):
-        raise StorageError(f"{folder} holds other files: save a model into an empty or a new folder.")
-    temporary = folder / f".arrays-{os.getpid()}.tmp"
+    check_free(folder)
     stored, aliases = _without_copies(tensors)
-    save_file(stored, temporary)
-    digest = _digest(temporary)
-    arrays = folder / f"arrays-{digest[:16]}.safetensors"
-    _sync(temporary)
-    os.replace(temporary, arrays)
-    arrays_document = {"arrays": arrays.name, "sha256": digest, "aliases": aliases}
+    content = save(stored)
+    digest = hashlib.sha256(content).hexdigest()
+    arrays_document = {"arrays": f"arrays-{digest[:16]}.safetensors", "sha256": digest, "aliases": aliases}
     complete = {"format": FORMAT, "version": VERSION, **arrays_document, **document}
     complete["checksum"] = _checksum(complete)
-    write_atomically(folder / DOCUMENT, json.dumps(complete, indent=1, allow_nan=False) + "\n")
-    for stale in folder.iterdir():
-        if stale != arrays and _OWN_FILES.fullmatch(stale.name):
-            stale.unlink()
-
-
-def _is_ours(folder: Path) -> bool:
-    """A folder with a model of ours, with what an interrupted write left, or with nothing."""
-    if (folder / DOCUMENT).exists():
+    text = json.dumps(complete, indent=1, allow_nan=False) + "\n"
+    with locked(folder):
         try:
-            return json.loads((folder / DOCUMENT).read_text(encoding="utf-8"))["format"] == FORMAT
-        except (ValueError, LookupError, TypeError):
-            return False
-    return all(_OWN_FILES.fullmatch(file.name) for file in folder.iterdir())
+            write_atomically(folder / complete["arrays"], content)
+            write_atomically(folder / DOCUMENT, text)
+        finally:
+            _clear(folder)
+
+
+def check_free(folder: Path) -> None:
+    """Complain of a folder with other files than those of a model, or of a save that was interrupted."""
+    if holds_nothing(folder):
+        return
+    try:
+        ours = json.loads((folder / DOCUMENT).read_text(encoding="utf-8"))["format"] == FORMAT
+    except (OSError, ValueError, LookupError, TypeError, RecursionError):
+        ours = False
+    if not ours:
+        raise StorageError(f"{folder} holds other files: save a model into an empty or a new folder.")
+
+
+def holds_nothing(folder: Path) -> bool:
+    """Whether a folder is not there, or holds no files but what an interrupted save left."""
+    try:
+        return all(path.name == LOCK or _is_spare(path.name) for path in folder.iterdir())
+    except FileNotFoundError:
+        return True
+
+
+def _is_spare(name: str) -> bool:
+    """The name of a file of ours that no model needs, unless its document says so."""
+    return any(kind.fullmatch(name) for kind in (_ARRAYS, LEFT_OVERS, _SAFETENSORS_LEFT_OVERS))
+
+
+def _clear(folder: Path) -> None:
+    """Remove files of ours that the document does not name. Readers that had begun with them begin again."""
+    with suppress(OSError, ValueError, LookupError, TypeError):
+        path = folder / DOCUMENT
+        used = json.loads(path.read_text(encoding="utf-8"))["arrays"] if path.exists() else None
+        for path in folder.iterdir():
+            if path.name != used and _is_spare(path.name):
+                with suppress(OSError):
+                    path.unlink()
+
+
+# ---------------------------------------------------------------------------------------------------------- reading
+
+
+def settled(folder: str | Path, read: Callable[[], Read]) -> Read:
+    """What `read` makes of a folder; it reads again where a writer replaced the model while it was reading."""
+    while True:
+        before = _stamp(Path(folder))
+        try:
+            return read()
+        except (StorageError, FileNotFoundError):
+            if _stamp(Path(folder)) == before:
+                raise
+
+
+def _stamp(folder: Path) -> tuple[int, int] | None:
+    """Another one for every document that was ever in the folder: equal content may come back."""
+    try:
+        found = (folder / DOCUMENT).stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_mtime_ns
 
 
 def read_folder(folder: str | Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """Document and tensors, checked; `StorageError` says what is wrong with a folder."""
-    folder = Path(folder)
+    return settled(folder, lambda: _read(Path(folder)))
+
+
+def _read(folder: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     path = folder / DOCUMENT
     if not path.is_file():
         raise StorageError(f"{folder} holds no gptree model: there is no {DOCUMENT} in it.")
-    try:
-        document = json.loads(path.read_text(encoding="utf-8"))
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise StorageError(f"{path} is damaged: it is not valid JSON ({error}).") from None
+    document = parse_document(path.read_bytes(), path)
     if not isinstance(document, dict) or document.get("format") != FORMAT:
         raise StorageError(f"{path} was not written by gptree.")
     version = document.get("version")
-    if version not in (2, VERSION):
+    if version not in (2, VERSION) or not isinstance(version, int):
         raise StorageError(
             f"{folder} holds a model of format version {version}; this gptree reads versions 2 to {VERSION}. "
             "Load it with the gptree that wrote it, or install a newer gptree."
         )
     if document.pop("checksum", None) != _checksum(document):
         raise StorageError(f"{path} is damaged: its content differs from what was written.")
-    arrays = folder / Path(str(document.get("arrays"))).name
+    arrays = inside(folder, document.get("arrays"), ".safetensors")
     if not arrays.is_file():
         raise StorageError(f"{folder} is damaged: {arrays.name} is missing.")
-    if _digest(arrays) != document.get("sha256"):
+    content = arrays.read_bytes()  # once: a writer may remove the file at any time
+    if hashlib.sha256(content).hexdigest() != document.get("sha256"):
         raise StorageError(f"{arrays} is damaged: its checksum differs from the one in {DOCUMENT}.")
     try:
         # copied, so that they start where new arrays do: products may differ in the last bit by alignment
-        tensors = {name: value.clone() for name, value in load_file(arrays).items()}
-        tensors |= {name: tensors[other] for name, other in document["aliases"].items()}
-    except (SafetensorError, KeyError) as error:
+        tensors = {name: value.clone() for name, value in load(content).items()}
+        aliases = document.get("aliases")
+        ensure(isinstance(aliases, dict), f"{folder} is damaged: aliases is no table of names.")
+        tensors |= {name: tensors[other] for name, other in aliases.items()}
+    except (SafetensorError, KeyError, TypeError) as error:
         raise StorageError(f"{folder} is damaged: {error}.") from None
     return upgraded(document, tensors) if version == 2 else (document, tensors)
 
@@ -114,15 +170,5 @@ def _without_copies(tensors: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], d
     return stored, aliases
 
 
-def _digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
 def _checksum(document: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
-
-
-def _sync(path: Path) -> None:
-    with path.open("rb") as file:
-        os.fsync(file.fileno())

@@ -74,6 +74,10 @@ class Processes:
             for tensor in tensors:
                 distributed.broadcast(tensor.detach(), 0)
 
+    def wait_for_all(self) -> None:
+        """Return when every process has come here."""
+        self._accelerator.wait_for_everyone()
+
     def unwrap(self, network: nn.Module) -> None:
         """Take away what `wrapped` has added to the network itself."""
         for name in ("forward", "_original_forward", _PREPARED):

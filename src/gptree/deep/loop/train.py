@@ -164,10 +164,11 @@ def train(
         task.check_batches(group.count)
         state = _first_state(backbone, task, group)
         checkpoints = Checkpoints(folder, task, state.network, group)
-        checkpoints.restore(state)
-        steps_done = state.epoch * task.steps + state.step
-        with progress_bar(progress and group.is_main, task.training.epochs, task.steps, steps_done) as bar:
-            _train(task, state, checkpoints, group, bar)
+        with checkpoints.writing():
+            checkpoints.restore(state)
+            steps_done = state.epoch * task.steps + state.step
+            with progress_bar(progress and group.is_main, task.training.epochs, task.steps, steps_done) as bar:
+                _train(task, state, checkpoints, group, bar)
         return _result(task, state, group)
 
 
