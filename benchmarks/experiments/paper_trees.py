@@ -150,7 +150,7 @@ def draw(picture: Figure, ax: Axes, row: Row) -> None:
 
     data, names = row.trial.data, row.metrics["names"]
     groups, count = group_numbers(SUPERCLASSES[data], names), len(SUPERCLASSES[data])
-    colours = [hsv_to_rgb((g / count, 0.9, 0.72 if g % 2 else 0.5)) for g in range(count)]
+    colours = [hsv_to_rgb((g / count, 0.9, 0.72 if g % 2 else 0.5)).tolist() for g in range(count)]
     tree = ClassTree.from_json(row.metrics["tree"])
     plot_tree(tree, [name.replace("_", " ") for name in names], ax)
     for branches in ax.collections:
