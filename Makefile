@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 DOCS_STAMP := $(VENV)/.installed-docs
 
-.PHONY: demo test lint types unit docs format clean
+.PHONY: demo test lint types unit docs campaign format clean
 
 demo: $(STAMP)
 	$(BIN)/gptree demo --out demo
@@ -22,6 +22,10 @@ types: $(STAMP)
 
 unit: $(STAMP)
 	$(BIN)/pytest -n 2 --dist worksteal
+
+# Hours of trouble of every kind; stopped, it goes on where it was. docs/reliability.md says what came of it.
+campaign: $(STAMP)
+	$(BIN)/python tests/campaign/run.py
 
 # The site, in build/site; its builder is installed when it is first asked for.
 docs: $(DOCS_STAMP)

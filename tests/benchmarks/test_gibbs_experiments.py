@@ -253,6 +253,11 @@ def test_a_trial_is_run_as_its_settings_say(folder: Path) -> None:
         assert one != other, method
 
 
+def test_ten_sweeps_are_not_one(folder: Path) -> None:
+    one, ten = (run_classes(trial(name, kernels=["rbf"], scales=[4.0]), folder) for name in ("LSM", "LSM, ten sweeps"))
+    assert one["validation"] != ten["validation"]
+
+
 def test_a_trial_of_chains_and_steps(folder: Path) -> None:
     one, more = (run_chains(trial("GP-Tree", chains=2, steps=steps), folder) for steps in (1, 3))
     assert one["validation"] != more["validation"]
@@ -275,8 +280,18 @@ def test_the_trials_are_those_of_the_paper() -> None:
         assert {each.settings["classes"] for each in trials} == {4, 6, 8, 10, 20, 30, 40, 50, 60}
         assert {each.data for each in trials} == {"cub200", "clinc150"}
         assert [each.seed for each in trials] == sorted(each.seed for each in trials)  # one seed after the other
-    assert len(classes.trials(10)) == 7 * 2 * 9 * 10
+    of_the_paper = [each for each in classes.trials(10) if each.method in classes.METHODS]
+    assert len(of_the_paper) == 7 * 2 * 9 * 10
     assert [chains_for(n) for n in (4, 20, 30, 40, 60)] == [20, 20, 10, 1, 1]
+
+
+def test_further_trials_of_more_sweeps_and_of_the_published_average() -> None:
+    further = [each for each in classes.trials(10) if each.method not in classes.METHODS]
+    averaged = [each for each in further if each.method == gibbs_trials.SCORES_AVERAGED]
+    assert {each.settings["classes"] for each in averaged} == {4, 6, 8, 10, 20, 30}  # one chain has nothing to average
+    swept = [each for each in further if each.method.endswith("ten sweeps")]
+    assert {each.settings["steps"] for each in swept} == {10}
+    assert len(averaged) + len(swept) == len(further) == 6 * 2 * 10 + 3 * 2 * 2 * 5
 
 
 def test_quoted_figures() -> None:
@@ -370,6 +385,13 @@ def test_gaps_are_shown_with_their_verdicts() -> None:
     assert points["CUB: GP-Tree less LSM"] == "+5.0 ± 0.0, ahead"
     assert points["CUB: GP-Tree less OVE"] == "−2.0 ± 0.0, behind"
     assert points["CUB: GP-Tree Rnd less SBM-GP"] == "−1.1 ± 0.1, behind"
+    further = {"SBM-GP, ten sweeps": 0.72, gibbs_trials.SCORES_AVERAGED: 0.77}
+    *_, sweeps, averages = classes.tables(made_rows({**ACCURACY, **further}))
+    assert {line[0]: line[1] for line in sweeps.lines} == {
+        "CUB, 10 classes: SBM-GP, ten sweeps less SBM-GP": "+1.0 ± 0.0, ahead",
+        "CUB, 60 classes: SBM-GP, ten sweeps less SBM-GP": "+1.0 ± 0.0, ahead",
+    }
+    assert averages.lines[0][:2] == ["CUB, 10 classes: OVE, scores averaged less OVE", "+1.0 ± 0.0, ahead"]
     *_, one_seed = classes.tables([row for row in made_rows(ACCURACY) if row.trial.seed == 0])
     assert {line[0]: line[1] for line in one_seed.lines}["CUB: GP-Tree less LSM"] == "+5.0, one seed, no verdict"
 
@@ -404,7 +426,7 @@ def chains_rows(gain: float, further: float, steps: float) -> list[Row]:
 
 def test_chains_and_steps() -> None:
     rows = chains_rows(0.03, 0.005, 0.002)
-    first, *_, gaps = chains.tables(rows)
+    first, *_, gaps, _ = chains.tables(rows)
     assert [line[0] for line in first.lines] == [
         "1 chain, 1 step",
         "4 chains, 1 step",
@@ -413,6 +435,25 @@ def test_chains_and_steps() -> None:
     ]
     assert gaps.lines[0][:2] == ["CUB: 4 chains, 1 step less 1 chain, 1 step", "+3.0 ± 0.0, ahead"]
     assert gaps.lines[1][1] == "–, no seed in common"  # 32 chains have no row here
+
+
+def test_steps_are_compared_at_equal_settings() -> None:
+    """Ten steps are better at every setting but the last; which one was chosen does not matter."""
+    rows = []
+    for row in chains_rows(0.03, 0.005, 0.002):
+        steps, place = row.trial.settings["steps"], row.trial.settings["classes"] / 100
+        nlls = [1.0 + place - 0.2 * (steps == 10)] * 7 + [1.0 + 0.1 * (steps == 10)]
+        validation = [{"accuracy": 0.9, "nll": nll} for nll in nlls]
+        rows.append(replace(row, metrics={**row.metrics, "validation": validation}))
+    *_, table = chains.tables(rows)
+    assert table.lines[0] == ["CUB", "linear", "1", "−0.200", "2 of 2"]
+    assert table.lines[7] == ["CUB", "rbf", "18", "+0.100", "0 of 2"]
+    assert table.lines[8][3:] == ["–", "0 of 0"]  # no rows of CLINC150
+
+
+def test_chains_are_closed_at_two_draws_of_birds_and_one_of_queries() -> None:
+    draws = {(each.data, each.seed) for each in chains.trials(chains.SEEDS)}
+    assert draws == {("cub200", 0), ("cub200", 1), ("clinc150", 0)}
 
 
 def test_figures_are_drawn(tmp_path: Path) -> None:

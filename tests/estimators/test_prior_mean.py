@@ -22,7 +22,7 @@ def test_without_a_gp_any_tree_returns_its_experts(tree, predict_at):
         kernel=make_kernel("rbf", 1e-12), tree=tree, predict_at=predict_at, n_estimators=2, random_state=0
     ).fit(X, Y)
     features = silent.state_.features(X_NEW)
-    pool = Pool().fit(Examples.of(silent.state_.features(X), torch.as_tensor(Y))).expert
+    pool = Pool().fit(Examples.of(silent.state_.X, torch.as_tensor(silent.state_.y))).expert
     np.testing.assert_allclose(silent.predict_log_proba(X_NEW), pool.log_probabilities(features), atol=1e-8)
 
 

@@ -278,6 +278,17 @@ def test_node_kernels_equal_separate_kernels(name: str) -> None:
         torch.testing.assert_close(diagonal[i], gram_diagonal(alone, x[i]))
 
 
+@pytest.mark.parametrize("name", KERNELS)
+def test_without_gradients_node_kernels_are_the_same_also_on_rows_that_all_share(name: str) -> None:
+    kernels = node_kernels(as_kernel(KERNELS[name](), torch.float64, CPU), 3)
+    spread(kernels)
+    x, rows = torch.stack([points(5, seed=s) for s in range(3)]), points(4, seed=9)
+    for other in (rows.expand(3, *rows.shape), torch.stack([rows + s for s in range(3)]), None):
+        expected = gram(kernels, x, other)
+        with torch.no_grad():
+            torch.testing.assert_close(gram(kernels, x, other), expected, rtol=1e-12, atol=1e-12)
+
+
 def test_gradients_reach_exactly_the_chosen_nodes() -> None:
     kernels = node_kernels(as_kernel("rbf", torch.float64, CPU), 4)
     spread(kernels)

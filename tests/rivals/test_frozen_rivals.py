@@ -6,17 +6,29 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.optimize import minimize
 from scipy.special import log_softmax, softmax
 from sklearn.covariance import ledoit_wolf
 from sklearn.linear_model import LogisticRegression, Ridge
 
-from gptree.rivals import LogisticClassifier, NearestClassMean, NearestNeighbours, RanPAC, ShrinkageLDA, SoftmaxRidge
+from gptree.rivals import (
+    KernelLogistic,
+    LogisticClassifier,
+    NearestClassMean,
+    NearestNeighbours,
+    RanPAC,
+    ShrinkageLDA,
+    SmoothedLogistic,
+    SoftmaxRidge,
+)
+from gptree.rivals.frozen.kernel_logistic import spread_rows
 from gptree.rivals.frozen.lda import left_out_discriminant, within_covariance
 from gptree.rivals.frozen.logistic import _walk_down
 from gptree.rivals.frozen.neighbours import left_out_neighbours
 from gptree.rivals.frozen.ranpac import RidgePath
 from gptree.rivals.frozen.ridge import left_out_ridge
-from gptree.rivals.left_out import class_means, mean_nll, scale_of, shot_folds
+from gptree.rivals.frozen.softmax_regression import FEW_POINTS, choose, descend, left_out_folds
+from gptree.rivals.left_out import class_means, fit_temperature, mean_nll, scale_of, shot_folds
 
 
 def blobs(shots: list[int], d: int, seed: int = 0, noise: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
@@ -101,6 +113,135 @@ class TestLogisticHead:
     def test_the_walk_finds_the_valley(self, place, length):
         valley = min(place, length - 1)
         assert _walk_down(lambda i: abs(i - valley), length) == valley
+
+
+def smoothed_scores(x: np.ndarray, y: np.ndarray, C: float, smoothing: float, new: np.ndarray) -> np.ndarray:
+    """Scores by scikit-learn on one weighted copy of every row for each class."""
+    classes, copies = y.max() + 1, np.repeat(np.arange(len(x)), y.max() + 1)
+    labels = np.tile(np.arange(classes), len(x))
+    weights = (1 - smoothing) * (labels == y[copies]) + smoothing / classes
+    model = LogisticRegression(C=C, tol=1e-10, max_iter=10_000)
+    return model.fit(x[copies], labels, sample_weight=weights).decision_function(new)
+
+
+class TestSmoothedLogistic:
+    @pytest.mark.parametrize("d", [3, 40])
+    @pytest.mark.parametrize("smoothing", [0.0, 0.2])
+    def test_scores_are_scikit_learns_on_weighted_copies(self, d, smoothing):
+        x, y = blobs(SHOTS, d)
+        rival = SmoothedLogistic(grid=(2.0,), smoothings=(smoothing,)).fit(x, y)
+        z, new = (x - x.mean(axis=0)) / scale_of(x), np.random.default_rng(1).standard_normal((6, d))
+        scores = smoothed_scores(z, y, 2.0, smoothing, (new - x.mean(axis=0)) / scale_of(x))
+        np.testing.assert_allclose(rival.predict_proba(new), softmax(rival.temperature_ * scores, axis=1), atol=1e-5)
+
+    def test_settings_and_temperature_have_the_least_left_out_nll(self):
+        x, y = blobs([6, 5, 1, 4], d=4, noise=0.7)
+        rival = SmoothedLogistic(grid=(0.3, 3.0, 30.0), smoothings=(0.0, 0.2, 0.5)).fit(x, y)
+        z, folds = (x - x.mean(axis=0)) / scale_of(x), shot_folds(y, 5)
+
+        def left_out(C: float, smoothing: float) -> np.ndarray:
+            scores = np.empty((len(y), 4))
+            for fold in range(folds.max() + 1):
+                rest, out = folds != fold, folds == fold
+                scores[out] = smoothed_scores(z[rest], y[rest], C, smoothing, z[out])
+            return scores[folds >= 0]
+
+        pairs = [(C, smoothing) for C in rival.grid for smoothing in rival.smoothings]
+        found = {pair: fit_temperature(left_out(*pair), y[folds >= 0]) for pair in pairs}
+        best = min(found, key=lambda pair: found[pair][1])
+        assert (rival.C_, rival.smoothing_) == best
+        assert rival.temperature_ == pytest.approx(found[best][0], rel=1e-2)
+
+    def test_one_example_a_class(self):
+        x, y = blobs([1, 1, 1], d=4)
+        rival = SmoothedLogistic().fit(x, y)
+        assert (rival.C_, rival.smoothing_, rival.temperature_) == (1e4, 0.0, 1.0)
+
+    @pytest.mark.parametrize("bad", [{"smoothings": (1.0,)}, {"smoothings": ()}, {"grid": (0.0,)}])
+    def test_bad_settings(self, bad):
+        with pytest.raises(ValueError, match=next(iter(bad))):
+            SmoothedLogistic(**bad).fit(*blobs(SHOTS, d=2))
+
+    def test_one_fold_where_there_are_many_rows(self):
+        y = np.repeat(np.arange(3), FEW_POINTS // 3)
+        assert len(left_out_folds(y)) == 5
+        ((rest, out),) = left_out_folds(np.append(y, 0))
+        assert not (rest & out).any()
+        assert out.sum() == FEW_POINTS // 5 + 1
+        assert left_out_folds(np.arange(4)) == []
+
+    @given(st.integers(0, 5), st.integers(0, 5))
+    def test_the_search_finds_the_valley_of_a_bowl(self, i, j):
+        """Also of one whose valley runs across both axes, as that of two settings that do the same."""
+
+        def bowl(a: float, b: float) -> float:
+            return (a - i) ** 2 + 1.8 * (a - i) * (b - j) + (b - j) ** 2
+
+        assert descend(bowl, (6, 6)) == (i, j)
+        grid = (0.0, 1.0, 2.0, 3.0, 4.0, 5.0)
+        assert choose(lambda C, other: (7.0, bowl(C, other)), grid, grid) == (i, j, 7.0)
+
+
+class TestKernelLogistic:
+    def test_scores_are_those_of_the_functions_of_least_penalty(self):
+        """All weights of one kernel function a row, by BFGS on the objective as it is written."""
+        x, y = blobs([4, 5, 3], d=3)
+        rival = KernelLogistic(grid=(5.0,), length_scales=(0.7,)).fit(x, y)
+
+        def kernel(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+            return np.exp([[-0.5 * np.sum((p - q) ** 2) / (0.7 * scale_of(x)) ** 2 for q in b] for p in a])
+
+        K, n = kernel(x, x), len(x)
+
+        def objective(flat: np.ndarray) -> float:
+            A, b = flat[: 3 * n].reshape(n, 3), flat[3 * n :]
+            nll = -log_softmax(K @ A + b, axis=1)[np.arange(n), y].sum()
+            return 5.0 * nll + 0.5 * np.trace(A.T @ K @ A)
+
+        flat = minimize(objective, np.zeros(3 * n + 3), options={"gtol": 1e-6}).x
+        new = np.random.default_rng(1).standard_normal((6, 3))
+        scores = kernel(new, x) @ flat[: 3 * n].reshape(n, 3) + flat[3 * n :]
+        np.testing.assert_allclose(rival.predict_proba(new), softmax(rival.temperature_ * scores, axis=1), atol=1e-4)
+
+    def test_settings_and_temperature_have_the_least_left_out_nll(self):
+        x, y = blobs([6, 5, 1, 4], d=4, noise=0.7)
+        rival = KernelLogistic(grid=(1.0, 10.0, 100.0), length_scales=(0.5, 1.0, 2.0)).fit(x, y)
+        folds, scale = shot_folds(y, 5), scale_of(x)
+
+        def left_out(C: float, length_scale: float) -> tuple[float, float]:
+            scores = np.empty((len(y), 4))
+            for fold in range(folds.max() + 1):
+                rest, out = folds != fold, folds == fold
+                part = KernelLogistic(grid=(C,), length_scales=(length_scale * scale / scale_of(x[rest]),))
+                part.fit(x[rest], y[rest])
+                scores[out] = part._logits(x[out]) / part.temperature_
+            return fit_temperature(scores[folds >= 0], y[folds >= 0])
+
+        found = {(C, length): left_out(C, length) for C in rival.grid for length in rival.length_scales}
+        best = min(found, key=lambda pair: found[pair][1])
+        assert (rival.C_, rival.length_scale_) == best
+        assert rival.temperature_ == pytest.approx(found[best][0], rel=1e-2)
+
+    def test_landmarks_in_place_of_all_rows(self):
+        x, y = blobs([40, 40, 40], d=2)
+        few, all_rows = (KernelLogistic(landmarks=m).fit(x, y) for m in (30, 120))
+        assert len(few.landmarks_) == 30
+        p, q = few.predict_proba(x), all_rows.predict_proba(x)
+        assert np.abs(p - q).mean() < 0.02
+
+    @given(st.lists(st.integers(1, 9), min_size=2, max_size=6), st.integers(1, 40), st.integers(0, 3))
+    def test_landmarks_are_as_many_of_each_class_as_possible(self, counts, limit, seed):
+        y = np.random.default_rng(seed).permutation(np.repeat(np.arange(len(counts)), counts))
+        rows = spread_rows(y, limit, seed)
+        assert len(set(rows)) == len(rows) == min(limit, len(y))
+        kept = np.bincount(y[rows], minlength=len(counts))
+        for c, count in enumerate(counts):
+            assert kept[c] == count or kept[c] >= kept.max() - 1
+
+    @pytest.mark.parametrize("bad", [{"length_scales": (0.0,)}, {"landmarks": 0}, {"grid": ()}])
+    def test_bad_settings(self, bad):
+        with pytest.raises(ValueError, match=next(iter(bad))):
+            KernelLogistic(**bad).fit(*blobs(SHOTS, d=2))
 
 
 class TestNearestNeighbours:

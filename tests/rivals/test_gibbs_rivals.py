@@ -503,11 +503,12 @@ class TestOneVsEach:
 
     @pytest.mark.parametrize("predict_at", ["mean", "quadrature"])
     def test_probabilities_given_omega(self, predict_at, monkeypatch):
+        """By both averages over the draws: of probabilities, and of scores."""
         x, new = points(9), points(5, seed=1)
         rival = OneVsEachGP("rbf", 2.0, chains=3, steps=3, predict_at=predict_at).fit(x, self.y)
         z = np.linspace(-8, 8, 201)
         w = np.exp(-0.5 * z**2) / np.exp(-0.5 * z**2).sum()
-        expected = np.zeros((5, self.classes))
+        expected, averaged = np.zeros((2, 5, self.classes))
         for omega in rival.omega_.numpy():
             for t in range(5):
                 cross = rbf(x, new[t : t + 1])[:, 0]
@@ -519,9 +520,18 @@ class TestOneVsEach:
                             deviation = np.sqrt(V[k, k] + V[c, c] - 2 * V[k, c]) * (predict_at != "mean")
                             scores[k] += w @ np.log(slow.sigmoid(mean[k] - mean[c] + deviation * z))
                 expected[t] += np.exp(scores) / np.exp(scores).sum() / 3
+                averaged[t] += scores / 3
         np.testing.assert_allclose(rival.predict_proba(new), expected, rtol=1e-5)
         monkeypatch.setattr(ove, "HELD", 2 * self.classes * 13)  # two points at a time
         np.testing.assert_allclose(rival.predict_proba(new), expected, rtol=1e-5)
+        geometric = np.exp(averaged) / np.exp(averaged).sum(axis=1, keepdims=True)
+        np.testing.assert_allclose(rival.set_params(averaging="scores").predict_proba(new), geometric, rtol=1e-5)
+        assert np.abs(geometric - expected).max() > 1e-3
+
+    def test_a_bad_average_is_refused(self):
+        rival = OneVsEachGP(averaging="votes").fit  # pyright: ignore[reportArgumentType]
+        with pytest.raises(ValueError, match='averaging must be "probabilities" or "scores"'):
+            rival(points(9), self.y)
 
     def test_expected_log_sigmoid(self):
         mean, variance = tensor([0.0, 2.0, -9.0, 40.0]), tensor([0.0, 4.0, 25.0, 9.0])

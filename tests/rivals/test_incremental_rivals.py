@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy.special import log_softmax, softmax
 from sklearn.linear_model import LogisticRegression, Ridge
 
-from gptree.rivals import LogisticMemory, SessionClassMean, SessionRanPAC, StreamingLDA, TeenLDA
+from gptree.rivals import LogisticMemory, SessionClassMean, SessionRanPAC, ShrunkMeanLDA, StreamingLDA, Teen
 from gptree.rivals.incremental.rehearsal import rehearsals
 from gptree.rivals.left_out import fit_temperature, mean_nll, scale_of, shot_folds
 
@@ -107,7 +107,7 @@ class TestStreamingLDA:
         assert StreamingLDA(shrinkages=(1e-4,)).fit(*base()).setting_ == 1e-4
 
 
-class TestTeenLDA:
+class TestShrunkMeanLDA:
     def means_by_loops(self, alpha: float, sharpness: float) -> list[np.ndarray]:
         x, y = everything()
         means = [x[y == c].mean(axis=0) for c in range(9)]
@@ -123,27 +123,64 @@ class TestTeenLDA:
 
     @pytest.mark.parametrize(("alpha", "sharpness"), [(0.5, 16.0), (0.8, 3.0)])
     def test_probabilities(self, alpha, sharpness):
-        rival = taught(TeenLDA(alpha=alpha, sharpness=sharpness))
+        rival = taught(ShrunkMeanLDA(alpha=alpha, sharpness=sharpness))
         covariance = shrunken(pooled(*base()), rival.setting_)
         expected = gaussian_probabilities(self.means_by_loops(alpha, sharpness), covariance, rival.temperature_)
         np.testing.assert_allclose(rival.predict_proba(NEW), expected)
 
     def test_on_random_features_it_is_the_same_after_the_map(self):
-        rival = taught(TeenLDA(random_features=40, shrinkages=(0.2,), random_state=3))
+        rival = taught(ShrunkMeanLDA(random_features=40, shrinkages=(0.2,), random_state=3))
         projection = np.random.default_rng(3).standard_normal((D, 40))
 
         def lift(x: np.ndarray) -> np.ndarray:
             h = np.maximum(x @ projection, 0)
             return h / np.linalg.norm(h, axis=1, keepdims=True)
 
-        plain = TeenLDA(shrinkages=(0.2,)).fit(lift(base()[0]), base()[1])
+        plain = ShrunkMeanLDA(shrinkages=(0.2,)).fit(lift(base()[0]), base()[1])
         for x, y in sessions():
             plain.add_classes(lift(x), y)
         np.testing.assert_allclose(rival.predict_proba(NEW), plain.predict_proba(lift(NEW)))
 
     def test_bad_alpha(self):
         with pytest.raises(ValueError, match="alpha"):
-            TeenLDA(alpha=1.5).fit(*base())
+            ShrunkMeanLDA(alpha=1.5).fit(*base())
+
+
+class TestTeen:
+    @pytest.mark.parametrize(("alpha", "sharpness"), [(0.5, 16.0), (0.1, 16.0), (0.7, 3.0)])
+    def test_probabilities_by_loops(self, alpha, sharpness):
+        rival = taught(Teen(alpha=alpha, sharpness=sharpness))
+        x, y = everything()
+        prototypes = [m / np.linalg.norm(m) for m in (x[y == c].mean(axis=0) for c in range(9))]
+        base = prototypes[:6]
+        for c in range(6, 9):
+            weights = [np.exp(sharpness * prototypes[c] @ b) for b in base]
+            lean = sum(w * b for w, b in zip(weights, base, strict=True))
+            prototypes[c] = (1 - alpha) * prototypes[c] + alpha * lean / np.linalg.norm(lean)
+        scores = [[z @ p / np.linalg.norm(z) / np.linalg.norm(p) for p in prototypes] for z in NEW]
+        np.testing.assert_allclose(rival.predict_proba(NEW), softmax(rival.temperature_ * np.array(scores), axis=1))
+
+    def test_without_calibration_it_is_the_nearest_class_mean(self):
+        rival, plain = taught(Teen(alpha=0.0)), taught(SessionClassMean())
+        np.testing.assert_allclose(rival.predict_proba(NEW), plain.predict_proba(NEW))
+
+    def test_base_prototypes_and_those_of_earlier_sessions_stay(self):
+        """Novel classes are calibrated by the base alone, whatever came between."""
+        rival = Teen().fit(*base())
+        for session in sessions():
+            before = rival.prototypes_
+            rival.add_classes(*session)
+            np.testing.assert_array_equal(rival.prototypes_[: len(before)], before)
+        alone = Teen().fit(*base()).add_classes(*sessions()[1])
+        np.testing.assert_array_equal(rival.prototypes_[8], alone.prototypes_[6])
+
+    def test_temperature(self):
+        assert Teen(temperature=32.0).fit(*base()).temperature_ == 32.0
+        assert Teen().fit(*base()).temperature_ == SessionClassMean().fit(*base()).temperature_
+
+    def test_bad_alpha(self):
+        with pytest.raises(ValueError, match="alpha"):
+            Teen(alpha=-0.1).fit(*base())
 
 
 class TestSessionRanPAC:
@@ -237,7 +274,7 @@ class TestRehearsal:
         ("rival", "name", "grid"),
         [
             (StreamingLDA(), "shrinkages", (0.02, 0.3, 0.9)),
-            (TeenLDA(), "shrinkages", (0.02, 0.3, 0.9)),
+            (ShrunkMeanLDA(), "shrinkages", (0.02, 0.3, 0.9)),
             (SessionRanPAC(features=20), "penalties", (0.1, 3.0, 100.0, 1e4)),
             (SessionRanPAC(balanced=True, features=20), "penalties", (0.01, 1.0, 100.0)),
         ],

@@ -193,8 +193,9 @@ def test_a_rival_is_registered_by_its_definition(monkeypatch):
 
 
 def test_every_file_of_a_family_is_found():
-    assert {"class-mean", "logistic", "knn", "ridge", "lda", "ranpac"} <= set(RIVALS)
-    assert {"class-mean", "slda", "ranpac", "ranpac-balanced", "lda-teen", "rf-lda-teen", "logistic-memory"} <= set(
-        INCREMENTAL
+    assert {"class-mean", "logistic", "logistic-smoothed", "kernel-logistic", "knn", "ridge", "lda", "ranpac"} <= set(
+        RIVALS
     )
+    assert {"class-mean", "slda", "ranpac", "ranpac-balanced", "teen", "teen-0.1"} <= set(INCREMENTAL)
+    assert {"lda-shrunk-means", "rf-lda-shrunk-means", "logistic-memory"} <= set(INCREMENTAL)
     assert {"sbm-gp", "lsm", "ove"} <= set(GIBBS_RIVALS)

@@ -18,6 +18,10 @@ AS_SAVED, CHANGED = 1e-12, 1e-8
 #: The same for models with arrays in single precision, on another processor than the one that computed them.
 AS_SAVED_SINGLE, CHANGED_SINGLE = 1e-5, 1e-3
 
+#: Versions that took the rows of a call in the order given. Today's order is another, so that the next change of such a
+#: model, also `undo`, gives other numbers than then, unless it leads back to the base session.
+ROWS_AS_GIVEN = {"v2"}
+
 
 @pytest.fixture(autouse=True)
 def no_warnings() -> Iterator[None]:
@@ -48,8 +52,13 @@ def test_a_saved_model_predicts_what_it_predicted(folder: Path) -> None:
         np.testing.assert_allclose(model.novelty_threshold(), expected["threshold"], rtol=0, atol=changed)
         nearest = [[near.entry, near.row] for near in model.explain(X[:1])[0].neighbours]
         assert nearest == expected["neighbours"].tolist()
-    if "log_proba_after_undo" in expected:
+    same_order = folder.parent.name not in ROWS_AS_GIVEN
+    if "log_proba_after_undo" in expected and (same_order or len(model.journal_) == 2):
         check_same(load(folder).undo().predict_log_proba(X), expected["log_proba_after_undo"], changed)
     if "log_proba_after_add" in expected:
-        model.add_classes(expected["X_add"], expected["y_add"])
-        check_same(model.predict_log_proba(X), expected["log_proba_after_add"], changed)
+        after = model.add_classes(expected["X_add"], expected["y_add"]).predict_log_proba(X)
+        if same_order:
+            check_same(after, expected["log_proba_after_add"], changed)
+        again = load(folder).add_classes(expected["X_add"][::-1], expected["y_add"][::-1])
+        check_same(after, again.predict_log_proba(X), CHANGED)
+        assert after.shape == expected["log_proba_after_add"].shape

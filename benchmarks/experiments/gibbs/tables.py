@@ -31,7 +31,8 @@ Lines = Mapping[str, list[Row]]
 
 
 def by_quadrature(column: Column) -> Column:
-    return replace(column, path=column.path.replace(".mean.", ".quadrature."))
+    title = f"{column.title}, quadrature"
+    return replace(column, title=title, path=column.path.replace(".mean.", ".quadrature."))
 
 
 COLUMNS = {"accuracy": ACCURACY, "NLL": NLL, "accuracy by quadrature": by_quadrature(ACCURACY)}

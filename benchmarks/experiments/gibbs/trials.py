@@ -84,8 +84,8 @@ def drawn(dataset: Dataset, classes: int, seed: int, shots: int | None = None) -
 
 # --------------------------------------------------------------------------------------------------------- the methods
 
-Maker = Callable[[str, float, int, int], Any]
-"""(kernel, output scale, chains, seed) → a classifier whose `predict_at` may be changed."""
+Maker = Callable[[str, float, Gibbs, int], Any]
+"""(kernel, output scale, chains and sweeps, seed) → a classifier whose `predict_at` may be changed."""
 
 
 def _tree(kernel: str, scale: float, inference: Inference, seed: int, tree: Any = None) -> GPTreeClassifier:
@@ -94,20 +94,26 @@ def _tree(kernel: str, scale: float, inference: Inference, seed: int, tree: Any 
     )
 
 
-def _rival(family: Callable[..., Any]) -> Maker:
-    return lambda kernel, scale, chains, seed: family(
-        kernel, scale, chains=chains, memory_budget=BUDGET, random_state=seed
+def _rival(family: Callable[..., Any], **settings: Any) -> Maker:
+    return lambda kernel, scale, gibbs, seed: family(
+        kernel, scale, chains=gibbs.chains, steps=gibbs.steps, memory_budget=BUDGET, random_state=seed, **settings
     )
 
+
+SCORES_AVERAGED = "OVE, scores averaged"
+"""OVE with the average over chains that its published code takes."""
+TEN_SWEEPS = ", ten sweeps"
+"""What is behind the name of a method that has ten Gibbs steps instead of one."""
 
 GIBBS_METHODS: dict[str, Maker] = {
     "SBM-GP": _rival(StickBreakingGP),
     "OVE": _rival(OneVsEachGP),
     "LSM": _rival(LogisticSoftmaxGP),
-    "GP-Tree Rnd": lambda kernel, scale, chains, seed: _tree(kernel, scale, Gibbs(chains), seed, RandomBalanced()),
-    "GP-Tree": lambda kernel, scale, chains, seed: _tree(kernel, scale, Gibbs(chains), seed),
+    "GP-Tree Rnd": lambda kernel, scale, gibbs, seed: _tree(kernel, scale, gibbs, seed, RandomBalanced()),
+    "GP-Tree": _tree,
+    SCORES_AVERAGED: _rival(OneVsEachGP, averaging="scores"),
 }
-"""Zero-mean Gaussian processes on features of unit length, one Gibbs step."""
+"""Zero-mean Gaussian processes on features of unit length."""
 
 PLAIN_METHODS: dict[str, Callable[[int], Any]] = {
     "gptree forest": lambda seed: GPForestClassifier(device="cpu", random_state=seed),
@@ -133,16 +139,19 @@ def settings_of(method: str, data: str, classes: int) -> dict[str, Any]:
     if method in PLAIN_METHODS:
         return {"classes": classes, **shots}
     inference = VARIATIONAL.get(method, {"chains": chains_for(classes)})
+    inference |= {"steps": 10} if method.endswith(TEN_SWEEPS) else {}
     return {"classes": classes, **shots, **inference, "kernels": KERNELS, "scales": SCALES}
 
 
-def trials(experiment: str, seeds: int, methods: Sequence[str], **settings: Any) -> list[Trial]:
+def trials(
+    experiment: str, seeds: int, methods: Sequence[str], numbers: Sequence[int] = CLASSES, **settings: Any
+) -> list[Trial]:
     """Every method on every data set and number of classes."""
     return [
         Trial(experiment, method, data, seed, {**settings_of(method, data, classes), **settings})
         for seed in range(seeds)
         for data in NAMES
-        for classes in CLASSES
+        for classes in numbers
         for method in methods
     ]
 
@@ -199,10 +208,11 @@ def run_classes(trial: Trial, folder: Path) -> Mapping[str, Any]:
     task = prepared(trial, folder)
     if trial.method in PLAIN_METHODS:
         return {**about(task), **_run_plain(PLAIN_METHODS[trial.method](trial.seed), task)}
-    make, settings = GIBBS_METHODS[trial.method], trial.settings
+    make, settings = GIBBS_METHODS[trial.method.removesuffix(TEN_SWEEPS)], trial.settings
+    gibbs = Gibbs(settings["chains"], settings.get("steps", 1))
     try:
         model, choice = chosen_by_validation(
-            lambda kernel, scale: make(kernel, scale, settings["chains"], trial.seed), task, settings
+            lambda kernel, scale: make(kernel, scale, gibbs, trial.seed), task, settings
         )
     except OverBudget as error:
         return {**about(task), "stopped": str(error)}

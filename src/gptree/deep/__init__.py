@@ -14,6 +14,7 @@ from gptree.deep.loop.log import plot_curves, read_log
 from gptree.deep.loop.train import Trained, train
 from gptree.deep.objectives import CosineMargin, CrossEntropy, Objective, ObjectiveLayer
 from gptree.deep.settings import Cosine, Milestones, Schedule, Training
+from gptree.deep.stages import StagedBackbone, Stages
 
 __all__ = [
     "Arrays",
@@ -37,6 +38,8 @@ __all__ = [
     "RandomResizedCrop",
     "Schedule",
     "Source",
+    "StagedBackbone",
+    "Stages",
     "Trained",
     "Training",
     "TreeHead",

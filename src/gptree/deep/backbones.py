@@ -24,22 +24,32 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor, nn
 
+from gptree.deep.stages import Stages
 from gptree.settings import require
 
 Stem = Literal["imagenet", "cifar", "small"]
 
 
 class Backbone(nn.Module):
-    """A network with its recipe: its name and arguments, plain values that JSON can hold."""
+    """A network with its recipe: its name and arguments, plain values that JSON can hold.
+
+    Attributes
+    ----------
+    recipe : dict
+    rectified : bool
+        Whether its embeddings come from a rectifier, and so have no negative entries.
+    """
 
     recipe: dict[str, Any]
+    rectified: bool
 
 
 class BasicBlock(nn.Module):
     """x + two 3 × 3 convolutions of x; x itself is brought to size by a 1 × 1 convolution where needed."""
 
-    def __init__(self, inputs: int, outputs: int, stride: int) -> None:
+    def __init__(self, inputs: int, outputs: int, stride: int, rectified: bool = True) -> None:
         super().__init__()
+        self.rectified = rectified
         self.conv1 = nn.Conv2d(inputs, outputs, 3, stride, padding=1, bias=False)
         self.bn1 = nn.BatchNorm2d(outputs)
         self.relu = nn.ReLU(inplace=True)
@@ -51,16 +61,24 @@ class BasicBlock(nn.Module):
             self.downsample = nn.Sequential(shortcut, nn.BatchNorm2d(outputs))
 
     def forward(self, x: Tensor) -> Tensor:
+        sums = self.before_rectifier(x)
+        return self.relu(sums) if self.rectified else sums
+
+    def before_rectifier(self, x: Tensor) -> Tensor:
+        """The sum, before the rectifier at the end."""
         y = self.relu(self.bn1(self.conv1(x)))
-        return self.relu(self.downsample(x) + self.bn2(self.conv2(y)))
+        return self.downsample(x) + self.bn2(self.conv2(y))
 
 
 class ResNet18(Backbone):
     """See `resnet18`."""
 
-    def __init__(self, embedding: int | None, stem: Stem, channels: int) -> None:
+    stage_count = 4
+
+    def __init__(self, embedding: int | None, stem: Stem, channels: int, last_relu: bool) -> None:
         super().__init__()
         self.channels = channels
+        self.rectified = last_relu and embedding is None
         kernel, stride = (7, 2) if stem == "imagenet" else (3, 1)
         self.conv1 = nn.Conv2d(channels, 64, kernel, stride, padding=kernel // 2, bias=False)
         self.bn1 = nn.BatchNorm2d(64)
@@ -69,7 +87,7 @@ class ResNet18(Backbone):
         self.layer1 = nn.Sequential(BasicBlock(64, 64, 1), BasicBlock(64, 64, 1))
         self.layer2 = nn.Sequential(BasicBlock(64, 128, 2), BasicBlock(128, 128, 1))
         self.layer3 = nn.Sequential(BasicBlock(128, 256, 2), BasicBlock(256, 256, 1))
-        self.layer4 = nn.Sequential(BasicBlock(256, 512, 2), BasicBlock(512, 512, 1))
+        self.layer4 = nn.Sequential(BasicBlock(256, 512, 2), BasicBlock(512, 512, 1, last_relu))
         self.avgpool = nn.AdaptiveAvgPool2d(1)
         self.embedding = _embedding(512, embedding)
         _initialise(self)
@@ -78,10 +96,33 @@ class ResNet18(Backbone):
                 nn.init.zeros_(block.bn2.weight)  # every block starts as the identity, which trains better
 
     def forward(self, x: Tensor) -> Tensor:
-        _require_pictures(x, self.channels)
-        x = self.maxpool(self.relu(self.bn1(self.conv1(x))))
-        x = self.layer4(self.layer3(self.layer2(self.layer1(x))))
+        x = self.layer4(self.layer3(self.layer2(self.layer1(self._stem(x)))))
         return self.embedding(self.avgpool(x).flatten(1))
+
+    def trunk(self, x: Tensor) -> Tensor:
+        return self.layer4[0](self.layer3(self.layer2(self.layer1(self._stem(x)))))
+
+    def top(self, maps: Tensor) -> Stages:
+        block: Any = self.layer4[1]
+        before = block.before_rectifier(maps)
+        after = torch.relu(before) if block.rectified else before
+        return Stages((before,), self.embedding(self.avgpool(after).flatten(1)))
+
+    def top_modules(self) -> list[nn.Module]:
+        return [self.layer4[1], self.embedding]
+
+    def stages(self, x: Tensor) -> Stages:
+        maps, x = [], self._stem(x)
+        blocks: Any = (self.layer1, self.layer2, self.layer3)
+        for first, second in blocks:
+            maps.append(second.before_rectifier(first(x)))
+            x = torch.relu(maps[-1])
+        last = self.top(self.layer4[0](x))
+        return Stages((*maps, *last.maps), last.features)
+
+    def _stem(self, x: Tensor) -> Tensor:
+        _require_pictures(x, self.channels)
+        return self.maxpool(self.relu(self.bn1(self.conv1(x))))
 
 
 class ConvNet(Backbone):
@@ -89,7 +130,7 @@ class ConvNet(Backbone):
 
     def __init__(self, channels: int, width: int, depth: int, embedding: int | None, normalise: bool) -> None:
         super().__init__()
-        self.channels = channels
+        self.channels, self.stage_count, self.rectified = channels, depth, embedding is None
         layers: list[nn.Module] = []
         for inputs in [channels, *[width] * (depth - 1)]:
             layers.append(nn.Conv2d(inputs, width, 3, padding=1, bias=not normalise))
@@ -105,13 +146,45 @@ class ConvNet(Backbone):
         _require_pictures(x, self.channels)
         return self.embedding(self.avgpool(self.layers(x)).flatten(1))
 
+    def trunk(self, x: Tensor) -> Tensor:
+        _require_pictures(x, self.channels)
+        return self.layers[: -self._layers_a_stage](x)
+
+    def top(self, maps: Tensor) -> Stages:
+        before, after = self._stage(maps, self.stage_count - 1)
+        return Stages((before,), self.embedding(self.avgpool(after).flatten(1)))
+
+    def top_modules(self) -> list[nn.Module]:
+        return [self.layers[-self._layers_a_stage :], self.embedding]
+
+    def stages(self, x: Tensor) -> Stages:
+        _require_pictures(x, self.channels)
+        maps = []
+        for number in range(self.stage_count):
+            before, x = self._stage(x, number)
+            maps.append(before)
+        return Stages(tuple(maps), self.embedding(self.avgpool(x).flatten(1)))
+
+    @property
+    def _layers_a_stage(self) -> int:
+        return len(self.layers) // self.stage_count
+
+    def _stage(self, x: Tensor, number: int) -> tuple[Tensor, Tensor]:
+        """The map before the rectifier, and what enters the next stage."""
+        first = number * self._layers_a_stage
+        layers: Any = self.layers[first : first + self._layers_a_stage]
+        *before, _, pool = layers
+        for layer in before:
+            x = layer(x)
+        return x, pool(torch.relu(x))
+
 
 class MLP(Backbone):
     """See `mlp`."""
 
     def __init__(self, features: int, hidden: Sequence[int], embedding: int | None, normalise: bool) -> None:
         super().__init__()
-        self.features = features
+        self.features, self.rectified = features, embedding is None
         layers: list[nn.Module] = []
         for inputs, outputs in zip([features, *hidden[:-1]], hidden, strict=True):
             layers.append(nn.Linear(inputs, outputs, bias=not normalise))
@@ -128,7 +201,13 @@ class MLP(Backbone):
         return self.embedding(self.layers(x))
 
 
-def resnet18(embedding: int | None = None, stem: Stem = "imagenet", channels: int = 3, seed: int = 0) -> ResNet18:
+def resnet18(
+    embedding: int | None = None,
+    stem: Stem = "imagenet",
+    channels: int = 3,
+    seed: int = 0,
+    last_relu: bool = True,
+) -> ResNet18:
     """ResNet-18 (He et al., 2016): 512 pooled features, or a linear layer of them.
 
     stem        for          first convolution    max-pooling    last map
@@ -149,6 +228,9 @@ def resnet18(embedding: int | None = None, stem: Stem = "imagenet", channels: in
     channels : int
     seed : int
         Of the weights.
+    last_relu : bool
+        Whether the last block ends in a rectifier; without it features have both signs, as cosine classifiers of
+        incremental learning want them.
 
     Examples
     --------
@@ -158,8 +240,9 @@ def resnet18(embedding: int | None = None, stem: Stem = "imagenet", channels: in
     require(stem in get_args(Stem), f"unknown stem {stem!r}: choose one of {get_args(Stem)}.")
     _require_counts(embedding=embedding, channels=channels)
     with _drawing_from(seed):
-        network = ResNet18(embedding, stem, channels)
-    network.recipe = {"name": "resnet18", "embedding": embedding, "stem": stem, "channels": channels, "seed": seed}
+        network = ResNet18(embedding, stem, channels, last_relu)
+    shape = {"embedding": embedding, "stem": stem, "channels": channels}
+    network.recipe = {"name": "resnet18", **shape, "seed": seed, "last_relu": last_relu}
     return network
 
 

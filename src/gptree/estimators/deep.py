@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import copy
 import inspect
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import wraps
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self, get_args
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import scipy.sparse
@@ -19,33 +18,21 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 from torch import nn
 
-from gptree.deep import (
-    Augmentation,
-    Milestones,
-    RandomCrop,
-    RandomFlip,
-    RandomResizedCrop,
-    Source,
-    Trained,
-    Training,
-    VariationalTree,
-    plot_curves,
-    resnet18,
-    train,
-)
-from gptree.deep.loop.task import Rows, split_rows
+from gptree.deep import Augmentation, Source, Trained, Training, VariationalTree, plot_curves, train
+from gptree.deep.loop.task import Rows
+from gptree.estimators.deep_checks import ClassifierRows, check_held_out, check_parameters
+from gptree.estimators.deep_growth import Embedded, base_session
 from gptree.estimators.deep_inputs import Inputs, as_source, class_numbers, dtype_of, labels_of
+from gptree.estimators.deep_presets import Experiment, Version, preset
 from gptree.estimators.deep_state import DeepState
 from gptree.estimators.deep_storage import load_deep, save_deep
 from gptree.estimators.explain import path_matrix
 from gptree.estimators.forest import GPForestClassifier, GPTreeClassifier
 from gptree.estimators.state import fitted_value
+from gptree.incremental import Growth
 from gptree.inference import PredictAt
 from gptree.settings import SettingsParameters, require
 from gptree.tree import ClassTree, TreeBuilder
-
-Experiment = Literal["cifar", "cub", "mini-imagenet"]
-ClassifierRows = Literal["trained", "held_out", "all"]
 
 
 def _of_classifier(name: str) -> Callable[..., Any]:
@@ -98,16 +85,19 @@ class DeepGPTreeClassifier(SettingsParameters, ClassifierMixin, BaseEstimator):
         that it integrates, as the paper does.
     refit : int
         Sweeps of coordinate ascent, after training, that fit the variational head to the clean embeddings of the rows
-        trained on; 0 for none.
+        trained on; 0 for none. For a head that predicts, or that `classifier` takes over.
     classifier : None or an estimator
         None predicts with the variational head. An estimator, such as `GPForestClassifier(growth=Growth())`, is fitted
         to the clean embeddings of `classifier_rows`, and predicts instead. Then classes may arrive later: `add_classes`
         and the other operations are those of this estimator. If it has no random_state it gets one from here.
-    classifier_rows : "trained", "held_out" or "all"
+    classifier_rows : "trained", "held_out", "all" or "inducing"
         Whose embeddings `classifier` is fitted to. The network knows the rows it was trained on by heart, so that a
         classifier fitted to them is too sure of others; the rows that `Training(validation=…)` held out are few, but
         like those to come. "all" fits to all rows and names those held out: the estimator's `fit` must take `held_out`,
-        as those of GPForestClassifier and GPTreeClassifier do.
+        as those of GPForestClassifier and GPTreeClassifier do. "inducing" fits nothing: a GPTreeClassifier with zero
+        prior means takes over the trained tree as its base session, and the inducing points as its exemplars, as in the
+        paper. Its kernel and inference are for the nodes of classes that arrive; `Training(calibrate=True)` chooses how
+        confident the tree is on the rows held out.
     random_state : int, RandomState or None
         Training in a folder, or in several processes, needs an int.
     device : "auto", "cpu" or "cuda"
@@ -164,26 +154,48 @@ class DeepGPTreeClassifier(SettingsParameters, ClassifierMixin, BaseEstimator):
     state_: DeepState = field(init=False)
 
     @classmethod
-    def paper(cls, experiment: Experiment, backbone: nn.Module | None = None, **changes: Any) -> Self:
+    def paper(
+        cls,
+        experiment: Experiment,
+        backbone: nn.Module | None = None,
+        *,
+        growth: bool | Growth = False,
+        version: Version = "published",
+        **changes: Any,
+    ) -> Self:
         """The settings of an experiment of the GP-Tree paper.
 
         What the paper does not say: weight decay (5e-4), the crops for "cub" and "mini-imagenet" (random resized ones),
-        the stem of the network for pictures of 84 pixels ("small"). For "cub" it begins with ImageNet weights: give a
-        backbone that has them.
+        the stem of the network for pictures of 84 pixels ("small"), the number of chains (10 of one step). For "cub" it
+        begins with ImageNet weights: give a backbone that has them.
 
         Parameters
         ----------
         experiment : "cifar", "cub" or "mini-imagenet"
         backbone : nn.Module, optional
             None is the paper's ResNet-18.
+        growth : bool or Growth
+            Whether classes may arrive after `fit`. In the paper the inducing points are what is kept of the base
+            classes, and new nodes are sampled, with an RBF kernel of length-scale 1 and output scale 8.
+        version : "published", "corrected" or "defaults"
+            As published; the same model trained with cross-entropy beside the bound, calibrated on rows held out and
+            with chains of 20 steps; or the network of that with a forest around experts on its embedding.
         **changes : dict
-            Parameters that take the place of the paper's.
+            Parameters that take the place of these.
+
+        Returns
+        -------
+        DeepGPTreeClassifier
+
+        Examples
+        --------
+        >>> from gptree import DeepGPTreeClassifier
+        >>> from gptree.deep import convnet
+        >>> model = DeepGPTreeClassifier.paper("cub", convnet(), growth=True)
+        >>> model.classifier_rows
+        'inducing'
         """
-        names = get_args(Experiment)
-        require(experiment in names, f"experiment must be one of {names}, got {experiment!r}.")
-        network, settings = _paper(experiment)
-        # paper section C.2
-        return cls(resnet18(**network) if backbone is None else backbone, **{**settings, **changes})
+        return cls(**{**preset(experiment, version, growth, backbone), **changes})
 
     # ------------------------------------------------------------------------------------------------ fitting
 
@@ -209,7 +221,7 @@ class DeepGPTreeClassifier(SettingsParameters, ClassifierMixin, BaseEstimator):
         return self
 
     def _fit(self, X: Any, y: Any, validation: tuple[Any, Any] | None) -> DeepState:
-        self._check_parameters()
+        check_parameters(self)
         dtype = dtype_of(self.backbone)
         source, training, validation_rows = as_source(X, dtype, self.augment), self.training, None
         require(
@@ -223,13 +235,13 @@ class DeepGPTreeClassifier(SettingsParameters, ClassifierMixin, BaseEstimator):
             validation_rows = others, class_numbers(labels_of(others, validation[1]), labels)
             training = replace(training, validation=None)
         require(
-            self.classifier_rows == "trained" or training.validation is not None,
+            self.classifier_rows in ("trained", "inducing") or training.validation is not None,
             f'classifier_rows="{self.classifier_rows}" needs rows held out: set Training(validation=…), and give no '
             "validation to fit.",
         )
         seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
         if self.classifier_rows == "all":
-            _check_held_out(codes, labels, training, seed)
+            check_held_out(codes, labels, training, seed)
         trained = train(
             self.backbone,
             source,
@@ -259,19 +271,33 @@ class DeepGPTreeClassifier(SettingsParameters, ClassifierMixin, BaseEstimator):
         if self.classifier is None:
             self._finish_ensemble(state, trained, source, codes)
             return state
-        return replace(state, ensemble=None, classifier=self._fit_classifier(state, source, codes))
+        inducing = self.classifier_rows == "inducing"
+        classifier = (self._take_over_tree if inducing else self._fit_classifier)(state, trained, source, codes)
+        return replace(state, ensemble=None, classifier=classifier)
 
     def _finish_ensemble(self, state: DeepState, trained: Trained, source: Source, codes: np.ndarray) -> None:
         """Refit the variational head, and calibrate where predictions are not those of training."""
         assert state.ensemble is not None
         how = state.prediction_arguments(self.predict_at)
         if self.refit:
-            state.ensemble.first.refit(*state.clean(Rows(source, state.rows, codes[state.rows])), self.refit)
+            state.head.refit(*state.clean(Rows(source, state.rows, codes[state.rows])), self.refit)
         as_trained = not self.refit and how in ((), ("quadrature",))  # and so were the weights chosen
         if not as_trained and self.training.calibrate and trained.held_out is not None:
             state.ensemble.choose(*state.clean(trained.held_out), *how)
 
-    def _fit_classifier(self, state: DeepState, source: Source, codes: np.ndarray) -> Any:
+    def _take_over_tree(self, state: DeepState, trained: Trained, source: Source, codes: np.ndarray) -> Any:
+        """The estimator with the trained tree as its base session."""
+        rows = Embedded(*state.clean(Rows(source, state.rows, codes[state.rows])))
+        unseen = trained.held_out
+        if unseen is not None and unseen.source is not source and not self.training.calibrate:
+            unseen = None  # given to be measured, and no more
+        held_out = None if unseen is None else Embedded(*state.clean(unseen))
+        if self.refit:
+            state.head.refit(*rows, self.refit)
+        how = {"calibrate": self.training.calibrate, "seed": state.seed}
+        return base_session(self.classifier, state.head, state.labels, rows, state.rows, held_out, **how)
+
+    def _fit_classifier(self, state: DeepState, trained: Trained, source: Source, codes: np.ndarray) -> Any:
         """The estimator on the clean embeddings of `classifier_rows`."""
         everyone = np.arange(len(codes))
         held_out = np.setdiff1d(everyone, state.rows)
@@ -287,43 +313,6 @@ class DeepGPTreeClassifier(SettingsParameters, ClassifierMixin, BaseEstimator):
             origins[:, 1] = rows[origins[:, 1]]
             classifier.state_ = replace(classifier.state_, origins=origins)
         return classifier
-
-    def _check_parameters(self) -> None:
-        """What `train` does not look at, before any work is done."""
-        for name, kind in (("backbone", nn.Module), ("training", Training), ("variational", VariationalTree)):
-            if not isinstance(getattr(self, name), kind):
-                raise TypeError(f"{name} must be a {kind.__name__}, not {getattr(self, name)!r}.")
-        for name, names in (("predict_at", get_args(PredictAt)), ("classifier_rows", get_args(ClassifierRows))):
-            require(getattr(self, name) in names, f"{name} must be one of {names}, not {getattr(self, name)!r}.")
-        whole = isinstance(self.refit, int | np.integer) and self.refit is not True and self.refit >= 0
-        require(whole, f"refit is a number of sweeps, 0 for none, not {self.refit!r}.")
-        able = all(hasattr(self.classifier, name) for name in ("fit", "predict_log_proba"))
-        if self.classifier is not None and (isinstance(self.classifier, type) or not able):
-            raise TypeError(f"classifier must be None or a classifier with predict_log_proba, not {self.classifier!r}.")
-        require(
-            self.classifier_rows != "all"
-            or self.classifier is None
-            or "held_out" in inspect.signature(self.classifier.fit).parameters,
-            f'classifier_rows="all" names the rows that the network was not trained on, and the fit of '
-            f'{self.classifier!r} has no held_out: set classifier_rows="held_out" or "trained".',
-        )
-        trained = self.classifier is None and self.training.trains_head
-        require(
-            trained or not self.refit,
-            "refit is for the variational head, which must be trained (cross_entropy_epochs less than epochs) and "
-            "predict (classifier=None): set refit=0.",
-        )
-        require(
-            self.classifier is not None or self.classifier_rows == "trained",
-            f'classifier_rows="{self.classifier_rows}" is about an estimator on the trained embedding: give a '
-            "classifier, or leave classifier_rows.",
-        )
-        shared = self.folder is not None or int(os.environ.get("WORLD_SIZE", "1")) > 1
-        require(
-            self.random_state is not None or not shared,
-            "training in a folder, or in several processes, needs a seed to go on with or to share: give random_state "
-            "an int.",
-        )
 
     # --------------------------------------------------------------------------------------------- prediction
 
@@ -504,44 +493,3 @@ class DeepGPTreeClassifier(SettingsParameters, ClassifierMixin, BaseEstimator):
     ) -> Self:
         """Read an estimator of this class; see `gptree.load_model`, which reads any."""
         return load_deep(cls, folder, backbone, kernel, settings, device)
-
-
-def _check_held_out(codes: np.ndarray, labels: np.ndarray, training: Training, seed: int) -> None:
-    """What `held_out` asks for, before the network is trained."""
-    _, held_out = split_rows(codes, labels.tolist(), training.validation, seed)
-    counts = np.bincount(codes[held_out], minlength=len(labels))
-    require(
-        counts.min() >= 2,
-        'classifier_rows="all" needs two rows of every class held out, and there are fewer of '
-        f"{labels.tolist()[counts.argmin()]!r}: hold out more, such as Training(validation=2).",
-    )
-
-
-def _paper(experiment: Experiment) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Of the network, and of the estimator."""
-    crop = RandomCrop(4) if experiment == "cifar" else RandomResizedCrop()
-    network, training, inducing = {
-        "cifar": (
-            {"embedding": 1024, "stem": "cifar"},
-            {"epochs": 200, "cross_entropy_epochs": 80, "learning_rate": 0.01, "batch_size": 256, "validation": 0.1},
-            40,
-        ),
-        "cub": (
-            {"embedding": 512, "stem": "imagenet"},
-            {"epochs": 100, "cross_entropy_epochs": 20, "learning_rate": 0.01, "batch_size": 128, "validation": 2},
-            5,
-        ),
-        "mini-imagenet": (
-            {"embedding": 512, "stem": "small"},
-            {"epochs": 100, "cross_entropy_epochs": 40, "learning_rate": 0.1, "batch_size": 128, "validation": 0.05},
-            5,
-        ),
-    }[experiment]
-    shared = {"momentum": 0.9, "nesterov": False, "weight_decay": 5e-4, "best": "accuracy", "calibrate": False}
-    shared |= {"objective_weight": 0.0}  # the head alone trains the network
-    schedule = Milestones((100, 150) if experiment == "cifar" else (40, 60), factor=0.1)
-    return network, {
-        "training": Training(**training, **shared, schedule=schedule),
-        "variational": VariationalTree(inducing, step=0.05, learn_kernel="shared", node_weights="size"),
-        "augment": (crop, RandomFlip()),
-    }

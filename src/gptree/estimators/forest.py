@@ -23,6 +23,7 @@ from gptree.estimators.explain import ExplainMixin
 from gptree.estimators.feature_map import make_feature_map
 from gptree.estimators.incremental import IncrementalMixin
 from gptree.estimators.open_set import OpenSetMixin
+from gptree.estimators.row_order import by_value, direction, shuffled
 from gptree.estimators.state import FittedState, map_features, on_sphere, with_prior
 from gptree.estimators.storage import load_estimator, save_estimator
 from gptree.estimators.validation import (
@@ -77,7 +78,7 @@ class _TreeClassifier(IncrementalMixin, OpenSetMixin, ExplainMixin):
         return self
 
     def _fit(self, X: Any, y: Any, held_out: Any) -> FittedState:
-        X, y = validate_data(self, to_numpy(X), to_numpy(y), dtype=[np.float64, np.float32])
+        X, y = validate_data(self, to_numpy(X), to_numpy(y), dtype=[np.float64, np.float32], order="C")
         check_targets(y)
         classes, codes = np.unique(y, return_inverse=True)
         mask = None if held_out is None else check_held_out(held_out, codes, classes)
@@ -90,12 +91,18 @@ class _TreeClassifier(IncrementalMixin, OpenSetMixin, ExplainMixin):
         self._check_growth()
         feature_map = make_feature_map(self.feature_map)
 
+        order = by_value(X, codes, mask)
+        X, y, codes = X[order], y[order], codes[order]
         if feature_map is not None:
             feature_map.fit(X, y)
         features = map_features(feature_map, X, *self._placement())
+        along = direction(features, torch.as_tensor(codes, device=features.device), classes.tolist())
+        places = shuffled(features, codes, along, classes.tolist(), seed)
+        X, features, order = X[places], features[torch.as_tensor(places, device=features.device)], order[places]
+        mask = None if mask is None else mask[order]
         trees = self._build_trees(features, codes, classes.tolist(), seed)
         entry = Entry("fit", tuple(classes.tolist()), tuple(np.bincount(codes).tolist()))
-        origins = np.stack([np.zeros(len(X), dtype=np.int64), np.arange(len(X))], 1)
+        origins = np.stack([np.zeros(len(X), dtype=np.int64), order], 1)
         shared = {"memory_budget": memory_budget, "n_jobs": self.n_jobs, "seed": seed}
         fitted: dict[str, Any] = {
             "classes": classes,

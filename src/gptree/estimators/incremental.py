@@ -12,6 +12,7 @@ from sklearn.utils.validation import validate_data
 from torch import Tensor
 
 from gptree.estimators.base import TreeEstimator
+from gptree.estimators.row_order import by_value
 from gptree.estimators.state import FittedState
 from gptree.estimators.validation import as_expert, to_numpy
 from gptree.experts import FittedSingle
@@ -208,6 +209,7 @@ class IncrementalMixin(TreeEstimator):
             memory_budget=self._memory_bytes(),
             n_jobs=self.n_jobs,
             on_sphere=state.on_sphere,
+            kernel=self._kernel(),
         )
 
     # ------------------------------------------------------------------------------------------------------- checks
@@ -235,11 +237,11 @@ class IncrementalMixin(TreeEstimator):
             raise ValueError(f"a model with this prior_mean cannot change its classes: {expert.cannot_grow}.")
 
     def _examples(self, X: Any, y: Any) -> dict[str, Any]:
-        """Validated examples as a journal entry holds them: sorted by label."""
+        """Validated examples as a journal entry holds them: sorted by label, and then by their values."""
         state = self._state()
-        X, y = validate_data(self, to_numpy(X), to_numpy(y), dtype=[np.float64, np.float32], reset=False)
+        X, y = validate_data(self, to_numpy(X), to_numpy(y), dtype=[np.float64, np.float32], order="C", reset=False)
         labels, codes = np.unique(y, return_inverse=True)
-        order = np.argsort(codes, kind="stable")
+        order = by_value(X, codes)
         return {
             "labels": self._labels(labels),
             "counts": tuple(np.bincount(codes).tolist()),

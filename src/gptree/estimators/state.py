@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from gptree.estimators.feature_map import SphereMap, UnitLength, all_finite
+from gptree.estimators.row_order import direction, in_order
 from gptree.experts import FittedExpert
 from gptree.incremental import BaseState, ClassRegistry, Entry, GrownState, replay
 from gptree.inference import PredictAt
@@ -95,9 +96,13 @@ class FittedState:
         return self.journal[0].labels
 
     def registry(self, journal: tuple[Entry, ...] | None = None) -> ClassRegistry:
-        """The classes that a journal leaves; that of the state unless another is given."""
+        """The classes that a journal leaves, their examples in order; that of the state unless another is given."""
         journal = self.journal if journal is None else journal
-        return replay(self.base_labels, journal, self.X.shape[1], self.X)
+        if self.base is None:
+            along = direction(self.X, torch.as_tensor(self.y, device=self.X.device), self.base_labels)
+        else:
+            along = direction(self.base.X, self.base.y, self.base.keys)
+        return in_order(replay(self.base_labels, journal, self.X.shape[1], self.X), along, self.seed)
 
     # ------------------------------------------------------------------------------------------------ prediction
 

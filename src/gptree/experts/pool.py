@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import torch
@@ -18,6 +18,7 @@ from gptree.experts.examples import Examples
 from gptree.experts.lda import LDA
 from gptree.experts.ridge import KernelRidge
 from gptree.settings import require
+from gptree.storage import Array, Part
 
 RIDGE = 1e-2  # pulls the weights to 1/K, which they are if there is nothing to learn from
 MAX_STEPS = 50
@@ -82,8 +83,8 @@ class FittedPool(FittedExpert):
     weights : tensor (K,)
     """
 
-    experts: tuple[FittedExpert, ...]
-    weights: Tensor
+    experts: Annotated[tuple[FittedExpert, ...], Part(count="K")]
+    weights: Annotated[Tensor, Array("K", least=0)]
 
     def log_probabilities(self, X: Tensor, raw: Any = None, cache: ScoreCache | None = None) -> Tensor:
         cache = {} if cache is None else cache
@@ -153,7 +154,9 @@ def pool_weights(logs: Tensor, labels: Tensor, ridge: float = RIDGE) -> Tensor:
         step = torch.zeros_like(w)
         step[free] = torch.linalg.solve(hessian[free][:, free], -gradient[free])
         size, proposal = 1.0, (w + step).clamp(min=0)
-        while (new := objective(proposal)) > value + 1e-4 * float(gradient @ (proposal - w)) and size > 1e-6:
+        # rounding must not decide whether the last step is taken
+        bound = value + 10 * torch.finfo(w.dtype).eps * abs(value)
+        while (new := objective(proposal)) > bound + 1e-4 * float(gradient @ (proposal - w)) and size > 1e-6:
             size /= 2
             proposal = (w + size * step).clamp(min=0)
         moved, w, value = float((proposal - w).abs().max()), proposal, new

@@ -3,6 +3,7 @@
 from gptree.incremental.base import base_experts, base_novelty, base_of, fit_base, with_novel_experts
 from gptree.incremental.exemplars import Herding, KMeansExemplars, KMeansPlusPlusExemplars, Selection
 from gptree.incremental.journal import ClassRegistry, Entry, replay
+from gptree.incremental.kernels import joined_kernels
 from gptree.incremental.sessions import grow
 from gptree.incremental.state import BaseState, GrownState, GrowthConfig, Novelty
 from gptree.incremental.strategies import (
@@ -40,6 +41,7 @@ __all__ = [
     "base_of",
     "fit_base",
     "grow",
+    "joined_kernels",
     "replay",
     "with_novel_experts",
 ]

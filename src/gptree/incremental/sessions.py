@@ -18,9 +18,11 @@ from torch import Tensor
 
 from gptree.experts import FittedExpert
 from gptree.incremental.journal import ClassRegistry
+from gptree.incremental.kernels import joined_kernels
 from gptree.incremental.state import BaseState, GrownState, GrowthConfig
 from gptree.incremental.strategies import Placement
 from gptree.inference import Diagnostics, Grams, NodePredictor, fit_nodes
+from gptree.maths.kernels import node_kernels
 from gptree.maths.sphere import unit_length
 from gptree.model import ForestModel, TrainingData, node_problems
 from gptree.tree import ClassTree, build_tree, surviving
@@ -30,6 +32,8 @@ def grow(
     base: BaseState, registry: ClassRegistry, config: GrowthConfig, previous: GrownState | None = None
 ) -> GrownState:
     """The model of this registry; `previous` may save fitting sessions again that it has fitted already."""
+    if previous is not None and not _fits(previous, base):
+        previous = None
     if previous is not None and _same(previous.registry, registry):
         return replace(previous, registry=registry)
     memory = _Memory.of(base, registry)
@@ -101,6 +105,11 @@ class _Memory:
     @property
     def X(self) -> Tensor:
         return self.features[self.rows]
+
+
+def _fits(grown: GrownState, base: BaseState) -> bool:
+    """Whether a model has its examples in the order of its registry; one of an older file has them as they came."""
+    return torch.equal(grown.model.predictor.grams.X, _Memory.of(base, grown.registry).features)
 
 
 def _up_to(registry: ClassRegistry, session: int) -> ClassRegistry:
@@ -278,16 +287,20 @@ def _fitted(
 ) -> ForestModel:
     """The forest over `features` whose nodes are `known` nodes of `source`, or fitted to those rows of the features.
 
-    Without `keeps`, nothing of the source stays but its kernel.
+    Without `keeps`, nothing of the source stays but the kernel that all its nodes share. Where they have kernels of
+    their own, so have the new ones: that of the settings.
     """
     kernel = source.predictor.grams.kernel
     posteriors = source.predictor.posteriors if keeps else ()
     n_fitted = sum(len(p.nodes) for p in posteriors)
     problems, node_of = node_problems(trees, data, config.large_nodes, config.seed, known, n_fitted)
+    own = len(kernel.batch_shape) > 0
+    new_kernel = node_kernels(config.kernel, len(problems)) if own and config.kernel is not None else kernel
     fits = fit_nodes(
-        problems, kernel, data.X, config.inference, memory_budget=config.memory_budget, n_jobs=config.n_jobs
+        problems, new_kernel, data.X, config.inference, memory_budget=config.memory_budget, n_jobs=config.n_jobs
     )
     new = [replace(p, nodes=p.nodes + n_fitted, rows=rows[p.rows]) for p in fits.posteriors]
+    kernel = joined_kernels(kernel, new_kernel) if own and keeps else new_kernel
     grams = Grams(kernel, features, config.memory_budget // 4)
     predictor = NodePredictor(grams, (*posteriors, *new), config.memory_budget)
     diagnostics = _together(source.diagnostics if keeps else None, fits.diagnostics, n_fitted)

@@ -93,8 +93,10 @@ def gram(kernel: Kernel, x: Tensor, other: Tensor | None = None) -> Tensor:
     """
     other = x if other is None else other
     rbf = _isotropic_rbf(kernel)
-    if rbf is not None and x.dim() == 2:
+    if rbf is not None and not kernel.batch_shape and x.dim() == 2:
         return _RBF.apply(*rbf, x, other)  # pyright: ignore[reportReturnType]
+    if rbf is not None and kernel.batch_shape and x.dim() == 3 and not torch.is_grad_enabled():
+        return _node_rbf(*rbf, x, other)
     # lazily evaluated kernels would be evaluated twice and slower; we always need the dense matrix
     with gpytorch.settings.lazily_evaluate_kernels(False):
         return kernel(x, other).to_dense()
@@ -114,25 +116,35 @@ def gram_diagonal(kernel: Kernel, x: Tensor) -> Tensor:
     """
     rbf = _isotropic_rbf(kernel)
     if rbf is not None:
-        return rbf[0].expand(x.shape[:-1])
+        return rbf[0].unsqueeze(-1).expand(x.shape[:-1])
     return torch.as_tensor(kernel(x, x, diag=True))
 
 
 def is_isotropic_rbf(kernel: Kernel) -> bool:
     """Whether this is a plain scaled RBF kernel, whose matrices are computed without waiting for any value of x."""
-    return _isotropic_rbf(kernel) is not None
+    return not kernel.batch_shape and _isotropic_rbf(kernel) is not None
 
 
 def _isotropic_rbf(kernel: Kernel) -> tuple[Tensor, Tensor] | None:
-    """(output scale, length-scale) of a plain scaled RBF kernel, else None."""
-    one_set = len(kernel.batch_shape) == 0
-    if type(kernel) is not ScaleKernel or type(kernel.base_kernel) is not RBFKernel or not one_set:
+    """(output scale, length-scale) of a plain scaled RBF kernel, else None; (V,) each where V nodes have their own."""
+    if type(kernel) is not ScaleKernel or type(kernel.base_kernel) is not RBFKernel or len(kernel.batch_shape) > 1:
         return None
-    scale, length = kernel.outputscale, kernel.base_kernel.lengthscale
+    scale, length, sets = kernel.outputscale, kernel.base_kernel.lengthscale, kernel.batch_shape
     # a ScaleKernel takes over the active_dims of its base kernel
-    if scale.numel() != 1 or length.numel() != 1 or kernel.active_dims is not None:
+    if scale.numel() != sets.numel() or length.numel() != sets.numel() or kernel.active_dims is not None:
         return None
-    return scale.reshape(()), length.reshape(())
+    return scale.reshape(sets), length.reshape(sets)
+
+
+def _node_rbf(scale: Tensor, length: Tensor, x: Tensor, other: Tensor) -> Tensor:
+    """s_v exp(−½ ‖x − x′‖² / ℓ_v²) (V, n, m); rows x′ that all nodes share, an expanded tensor, are met once."""
+    centre = other[0].mean(0) if other.shape[1] else 0.0
+    shared = other.stride(0) == 0
+    x, other = x - centre, (other[:1] if shared else other) - centre
+    norm, other_norm = (0.5 * each.square().sum(-1) for each in (x, other))
+    K = (x.flatten(0, 1) @ other[0].mT).unflatten(0, x.shape[:2]) if shared else x @ other.mT
+    K.sub_(norm.unsqueeze(-1)).sub_(other_norm.unsqueeze(-2)).clamp_(max=0.0)
+    return K.div_(length.square()[:, None, None]).exp_().mul_(scale[:, None, None])
 
 
 class _RBF(torch.autograd.Function):

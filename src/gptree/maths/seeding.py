@@ -1,8 +1,28 @@
-"""k-means++ seeding as an order of the rows."""
+"""k-means++ seeding as an order of the rows, and the nearest of several rows."""
 
 from __future__ import annotations
 
 import numpy as np
+
+
+def first_nearest(distances: np.ndarray, scale: float) -> np.ndarray:
+    """The row of least distance in each column; the first of those that rounding cannot tell apart.
+
+    Two rows are equally far from their mean, whichever way rounding turns.
+
+    Parameters
+    ----------
+    distances : array (n, …)
+        Squared.
+    scale : float
+        Largest squared length of the vectors between which they lie.
+
+    Returns
+    -------
+    int64 array (…)
+    """
+    rounding = 1e3 * np.finfo(distances.dtype).eps * scale
+    return (distances <= distances.min(0) + rounding).argmax(0)
 
 
 def kmeans_plus_plus_order(features: np.ndarray, random: np.random.Generator, limit: int) -> np.ndarray:
@@ -27,7 +47,7 @@ def kmeans_plus_plus_order(features: np.ndarray, random: np.random.Generator, li
     taken = np.zeros(len(features), dtype=bool)
     chosen: list[int] = []
     distance = np.square(features - features.mean(0)).sum(-1)
-    pick = int(distance.argmin())
+    pick = int(first_nearest(distance, float(np.square(features).sum(-1).max())))
     distance = np.full(len(features), np.inf)
     while True:
         chosen.append(pick)

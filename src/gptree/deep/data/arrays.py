@@ -86,6 +86,10 @@ class Arrays:
     def shape(self) -> tuple[int, ...]:
         return tuple(self._X.shape[1:])
 
+    def rows(self, rows: np.ndarray) -> Tensor:
+        """Inputs of some rows as they were given: a copy, not normalised, pictures as (n, C, H, W)."""
+        return self._X[torch.from_numpy(np.asarray(rows))].cpu()
+
     def batches(
         self, plan: Sequence[Batch], device: torch.device, part: Callable[[int], slice] = whole
     ) -> Iterator[Tensor]:

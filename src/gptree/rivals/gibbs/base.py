@@ -154,9 +154,13 @@ class SampledRival(GibbsRival):
         for new in torch.split(_on_sphere(x), step):
             cross = finite(gram(self.kernel_, self.features_, new))
             mean = (self.weights_.flatten(0, 1) @ cross).view(draws, classes, len(new))
-            log_p = self._log_probabilities(mean, cross, gram_diagonal(self.kernel_, new)).log_softmax(-1)
-            parts.append(log_mean_exp(log_p))
+            scores = self._log_probabilities(mean, cross, gram_diagonal(self.kernel_, new))
+            parts.append(self._averaged(scores))
         return torch.cat(parts).numpy()
+
+    def _averaged(self, scores: Tensor) -> Tensor:
+        """log p (T, C), up to a constant a row, of all draws together, from what `_log_probabilities` returns."""
+        return log_mean_exp(scores.log_softmax(-1))
 
 
 def _on_sphere(x: np.ndarray) -> Tensor:

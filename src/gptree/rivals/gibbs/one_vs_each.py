@@ -23,14 +23,19 @@ O the points of class c, P = K_·O R_OO⁻ᵀ, K̃ = K − P Pᵀ (the prior of 
 C matrices of the order N and one more, instead of one of the order C·N: less time by the order of C², less memory by C.
 
 Prediction. As in the authors' experiments, the score of class k is the expected logarithm of its likelihood, the sum
-Σ_{c ≠ k} E[log σ(f_k − f_c)] of one-dimensional integrals; "mean" takes log σ at the mean of f_k − f_c. Exponentials of
-the scores are normalised over the classes, draw by draw.
+Σ_{c ≠ k} E[log σ(f_k − f_c)] of one-dimensional integrals; "mean" takes log σ at the mean of f_k − f_c. Over the draws
+of ω there are two averages. `averaging="probabilities"` normalises the exponentials of the scores draw by draw and
+averages those, as all other rivals here do: p is a mixture over the posterior of ω. `averaging="scores"` is that of the
+code which the authors published (`set_forward`): it averages the scores and normalises once, so that p is a geometric
+mean over the draws, normalised. With one draw the two are the same. That code also hands the variance of f_k − f_c to
+the quadrature where it takes a deviation; this is not repeated here.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Literal
 
 import numpy as np
 import torch
@@ -41,6 +46,7 @@ from gptree.inference import Gibbs
 from gptree.maths import FunctionSpace, cholesky, covariance_root, sample_pg
 from gptree.maths.linalg import conjugate_gradients, triangular_inverse
 from gptree.rivals.gibbs.base import SampledRival, prior_draw, run_chains
+from gptree.settings import require
 
 #: Conjugate gradients end at this relative residual, or after so many rounds, where elimination takes over.
 TOLERANCE, ROUNDS = 1e-9, 10
@@ -199,10 +205,17 @@ def _projection(R: Tensor, O: Tensor, K: Tensor) -> Tensor:
     return torch.linalg.solve_triangular(R[O][:, O].mT, K[:, O], upper=True, left=False)
 
 
+@dataclass(eq=False, repr=False)
 class OneVsEachGP(SampledRival):
-    """OVE by Gibbs sampling; see this module's account of the model, and `GibbsRival` for the parameters.
+    """OVE by Gibbs sampling; see this module's account of the model, and `GibbsRival` for the other parameters.
 
     Memory is of the order of C·N² numbers, for the factors of one draw at a time; the chains keep S·C·N.
+
+    Parameters
+    ----------
+    averaging : "probabilities" or "scores"
+        Of the draws: their probabilities, or their scores before these are normalised, as in the published code. It may
+        be changed after `fit`.
 
     Examples
     --------
@@ -212,6 +225,19 @@ class OneVsEachGP(SampledRival):
     """
 
     name = "ove"
+    averaging: Literal["probabilities", "scores"] = field(default="probabilities", kw_only=True)
+
+    def _gibbs(self) -> Gibbs:
+        self._averages_scores()
+        return super()._gibbs()
+
+    def _averages_scores(self) -> bool:
+        valid = self.averaging in ("probabilities", "scores")
+        require(valid, f'averaging must be "probabilities" or "scores", not {self.averaging!r}.')
+        return self.averaging == "scores"
+
+    def _averaged(self, scores: Tensor) -> Tensor:
+        return scores.mean(0) if self._averages_scores() else super()._averaged(scores)
 
     def _numbers(self, points: int, classes: int) -> float:
         return (classes + 10) * points**2 + 12 * self.chains * (self.keep + 1) * classes * points

@@ -45,27 +45,29 @@ class IncrementalRival(RivalClassifier):
         with one_shot_allowed():
             check_classification_targets(y)
             new, codes = np.unique(y, return_inverse=True)
-            self._require_new(new)
+            require_new(new, self.classes_)
             self._add(x, codes)
         self.classes_ = np.concatenate([self.classes_, new])
         return self
-
-    def _require_new(self, labels: np.ndarray) -> None:
-        if _is_text(labels) != _is_text(self.classes_):
-            kinds = ("text", "numbers") if _is_text(labels) else ("numbers", "text")
-            raise ValueError(f"The new labels are {kinds[0]} and the known ones {kinds[1]}; use one of the two.")
-        old = np.intersect1d(labels, self.classes_)
-        if len(old):
-            raise ValueError(
-                f"add_classes takes labels never seen before, but {len(old)} are known, the first {old[0]!r}; "
-                "leave their rows out."
-            )
 
     @property
     def memory_bytes_(self) -> int:
         """Bytes of all arrays that the rival holds, for its predictions and for later sessions."""
         check_is_fitted(self)
         return sum(array.nbytes for array in _arrays(self))
+
+
+def require_new(labels: np.ndarray, known: np.ndarray) -> None:
+    """Raise unless the labels of a session are of the kind of those known, and none of them."""
+    if _is_text(labels) != _is_text(known):
+        kinds = ("text", "numbers") if _is_text(labels) else ("numbers", "text")
+        raise ValueError(f"The new labels are {kinds[0]} and the known ones {kinds[1]}; use one of the two.")
+    old = np.intersect1d(labels, known)
+    if len(old):
+        raise ValueError(
+            f"add_classes takes labels never seen before, but {len(old)} are known, the first {old[0]!r}; "
+            "leave their rows out."
+        )
 
 
 def _arrays(holder: Any) -> Iterator[np.ndarray]:

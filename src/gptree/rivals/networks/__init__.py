@@ -1,0 +1,1 @@
+"""Rivals whose network goes on training in sessions: one method a file."""
