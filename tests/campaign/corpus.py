@@ -220,7 +220,7 @@ def _run_case(name: str, folder: Path) -> Case:
     def look(where: Path, random: np.random.Generator, may_change: bool) -> None:
         if random.random() < 0.5:
             opened = RunFolder.open(where)
-            opened.check("data", {}, {})
+            opened.check({}, {})
             check(all(isinstance(row, dict) for row in opened.all_rows()), "a row is no row")
         else:
             read = read_run(where)

@@ -265,10 +265,9 @@ def _inputs_from_json(data: Any) -> Inputs:
     ensure(sized, f"inputs have the shape {made.shape!r:.80}.")
     ensure(made.dtype in ("float64", "float32"), f"inputs are of type {made.dtype!r:.80}.")
     if made.mean is not None or made.std is not None:
-        both = made.mean is not None and made.std is not None and len(made.mean) == len(made.std) == made.shape[0]
-        ensure(both, "inputs lack a mean or a deviation of their channels.")
-        assert made.std is not None
-        ensure(all(1e-12 <= each <= 1e12 for each in made.std), "inputs have channels that do not vary.")
+        mean, std, channels = made.mean or (), made.std or (), next(iter(made.shape))
+        ensure(len(mean) == len(std) == channels, "inputs lack a mean or a deviation of their channels.")
+        ensure(all(1e-12 <= each <= 1e12 for each in std), "inputs have channels that do not vary.")
         ensure(made.dtype == "float32", "pictures are read in single precision.")
     return made
 

@@ -49,10 +49,9 @@ def load_model(
     gptree.storage.StorageError
         If the folder holds no model, a damaged one, or one of a version that cannot be read.
     """
-    try:
-        name = parse_document((Path(folder) / DOCUMENT).read_bytes(), folder)["estimator"]
-    except (OSError, ValueError, LookupError, TypeError):
-        name = None  # reading it below raises the right error
+    path = Path(folder) / DOCUMENT
+    document = parse_document(path.read_bytes(), path) if path.is_file() else None
+    name = document.get("estimator") if isinstance(document, dict) else None  # reading it below says what is wrong
     if name == DeepGPTreeClassifier.__name__:
         return DeepGPTreeClassifier.load(folder, backbone, kernel=kernel, settings=settings, device=device)
     require(backbone is None, f"{folder} holds no network, and needs no backbone.")

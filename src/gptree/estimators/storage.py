@@ -190,6 +190,7 @@ def state_from_parts(
         base=base,
     )
     if "grown.rows" in tensors:
+        ensure(base is not None, "a model that has changed lacks its base session.")
         memory = {
             name: _placed(_optional(f"grown.{name}", stated, tensors, sizes), device) for name, stated in _GROWN.items()
         }

@@ -12,7 +12,7 @@ from torch import Tensor
 from gptree.estimators.feature_map import SphereMap, UnitLength, make_feature_map
 from gptree.estimators.state import FittedState
 from gptree.estimators.validation import as_expert, check_predict_at
-from gptree.incremental import BaseState, ClassRegistry
+from gptree.incremental import BaseState, ClassRegistry, replay
 from gptree.maths.kernels import KERNEL_NAMES
 from gptree.settings import require
 from gptree.storage import Number, ensure
@@ -55,8 +55,13 @@ def available(device: torch.device) -> torch.device:
 
 def check_state(state: FittedState) -> None:
     """Raise unless labels, journal, rows, base session and grown model of a state fit each other."""
-    registry = state.registry()
     labels = state.classes.tolist()
+    if state.base is None:
+        ensure(len(state.journal) == 1, "a model that has changed lacks its base session.")
+        everybody = np.array_equal(np.unique(state.y), np.arange(len(labels)))
+        ensure(everybody, "y lacks examples of a class.")
+        ensure(state.left_out is None or state.experts is not None, "left-out predictions come without experts.")
+    registry = state.registry()
     alike = registry.labels == labels and list(map(type, registry.labels)) == list(map(type, labels))
     ensure(alike, "the labels are not those that the journal leaves.")
     ensure(bool((state.origins[:, 0] < len(state.journal)).all()), "rows come from entries that the journal lacks.")
@@ -66,12 +71,7 @@ def check_state(state: FittedState) -> None:
     if state.class_log_prior is not None:
         total = float(np.exp(state.class_log_prior.astype(float)).sum())
         ensure(abs(total - 1) < 1e-4, f"the class prior sums to {total:.4g}.")
-    if state.base is None:
-        ensure(len(state.journal) == 1 and state.grown is None, "a model that has changed lacks its base session.")
-        everybody = np.array_equal(np.unique(state.y), np.arange(len(labels)))
-        ensure(everybody, "y lacks examples of a class.")
-        ensure(state.left_out is None or state.experts is not None, "left-out predictions come without experts.")
-    else:
+    if state.base is not None:
         _check_base(state, state.base, registry)
         _check_growth(state, state.base, registry)
     _check_probabilities(state)
@@ -104,9 +104,11 @@ def _check_base(state: FittedState, base: BaseState, registry: ClassRegistry) ->
 def _check_growth(state: FittedState, base: BaseState, registry: ClassRegistry) -> None:
     """Features, rows and class numbers are those that base session and journal give."""
     ensure(len(state.journal) == 1 or state.grown is not None, "a model that has changed lacks its memory.")
-    parts = [c.extra for c in registry.base] + [c.features for c in registry.novel]
-    later, sizes = torch.cat([base.X[:0], *parts]), [len(part) for part in parts]
-    ensure(torch.equal(state.X, torch.cat([base.X, later])), "the features are not those of base session and journal.")
+    as_they_came = replay(state.base_labels, state.journal, state.X.shape[1], state.X)  # how older files have them
+    parts, others = _examples(registry), _examples(as_they_came)
+    sizes = [len(part) for part in parts]
+    same = any(torch.equal(state.X, torch.cat([base.X, *each])) for each in (parts, others))
+    ensure(same, "the features are not those of base session and journal.")
     place = torch.as_tensor(registry.base_places(base.n_classes), device=base.y.device)
     numbers = torch.arange(len(parts), device=base.y.device)
     later_y = numbers.repeat_interleave(torch.tensor(sizes, device=base.y.device))
@@ -116,10 +118,15 @@ def _check_growth(state: FittedState, base: BaseState, registry: ClassRegistry) 
         ensure(state.left_out is base.left_out, "the base session has other left-out predictions.")
         return
     kept = base.exemplars[place[base.y[base.exemplars]] >= 0]
-    rows = torch.cat([kept, len(base.X) + torch.arange(len(later), device=kept.device)])
+    rows = torch.cat([kept, torch.arange(len(base.X), len(state.X), device=kept.device)])
     memory = torch.equal(state.grown.rows, rows) and torch.equal(state.grown.y, y[rows])
     ensure(memory, "the memory is not that of base session and journal.")
     ensure((state.grown.left_out is None) == (base.expert is None), "left-out predictions and experts differ.")
+
+
+def _examples(registry: ClassRegistry) -> list[Tensor]:
+    """Later examples of each class."""
+    return [c.extra for c in registry.base] + [c.features for c in registry.novel]
 
 
 def _check_probabilities(state: FittedState) -> None:

@@ -19,6 +19,7 @@ from gptree.storage import (
     StorageError,
     agree,
     below,
+    check_precision,
     decode,
     encode,
     ensure,
@@ -121,13 +122,11 @@ def _check_layer(layer: Any, tensors: Mapping[str, Tensor]) -> None:
         low, high = (end.item() for end in stored.aminmax()) if stored.numel() > 0 else (least, most)
         ensure(least <= low and high <= most * 1.001, f"{name} of a layer holds {low} … {high}.")
         if name.startswith("precision_"):
-            eye = torch.eye(stored.shape[-1], dtype=stored.dtype)
-            more = stored - (1 - 1e-3) * eye
-            sound = not bool(torch.linalg.cholesky_ex(more).info.any())
-            ensure(sound, f"{name} of a layer is not I + (positive semi-definite).")
+            check_precision(f"{name} of a layer", stored)
 
 
 def encode_setting(name: str, value: Any) -> Any:
+    """A setting as JSON; one that cannot be stored says what to do."""
     try:
         return encode(name, value)
     except StorageError as error:

@@ -21,7 +21,17 @@ from gptree.inference import (
 )
 from gptree.inference.grams import finite
 from gptree.model.forest import ForestModel
-from gptree.storage import Array, Number, Sizes, agree, ensure, kernel_from_parts, kernel_to_parts, reading
+from gptree.storage import (
+    Array,
+    Number,
+    Sizes,
+    agree,
+    check_precision,
+    ensure,
+    kernel_from_parts,
+    kernel_to_parts,
+    reading,
+)
 from gptree.tree import ClassTree
 
 _POSTERIORS = {family.kind: family for family in (DensePosterior, LinearPosterior, SparsePosterior)}
@@ -165,11 +175,7 @@ def _check_factors(posteriors: Sequence[NodePosterior], grams: Grams, name: str)
             diagonal = finite(grams.diagonal(p.nodes, p.rows))
             ensure(bool((diagonal >= 0).all()), f"{label} has a kernel with negative variances.")
             if isinstance(p, SparsePosterior):
-                eye = torch.eye(p.rows.shape[1], dtype=p.precision.dtype)
-                slack = 1e3 * torch.finfo(eye.dtype).eps * p.precision.diagonal(dim1=1, dim2=2).amax(1)
-                more = p.precision - (1 - slack.clamp_min(1e-6)[:, None, None]) * eye
-                sound = not bool(torch.linalg.cholesky_ex(more).info.any())
-                ensure(sound, f"{label}.precision is not I + (positive semi-definite).")
+                check_precision(f"{label}.precision", p.precision)
                 if doubtful:
                     p.factoriser(grams)(slice(0, 1))
                 continue

@@ -13,7 +13,7 @@ from gptree.storage.codec import (
 )
 from gptree.storage.document import inside, parse_document
 from gptree.storage.errors import StorageError, ensure, reading
-from gptree.storage.fields import COUNT, Array, Number, Part, Sizes, agree, check_types
+from gptree.storage.fields import COUNT, Array, Number, Part, Sizes, agree, check_precision, check_types
 from gptree.storage.files import clear_left_overs, write_atomically, write_figure
 from gptree.storage.folder import DOCUMENT, check_free, holds_nothing, read_folder, settled, write_folder
 from gptree.storage.kernels import kernel_from_parts, kernel_to_parts
@@ -37,6 +37,7 @@ __all__ = [
     "check_free",
     "check_labels",
     "check_load_arguments",
+    "check_precision",
     "check_types",
     "clear_left_overs",
     "decode",

@@ -87,7 +87,8 @@ def decode(value: Any, settings: Sequence[type] = ()) -> Any:
     if not isinstance(value, dict):
         return value
     name = value.get("@")
-    ensure(isinstance(name, str), f"a stored value names no settings: {value!r:.80}.")
+    if not isinstance(name, str):
+        raise StorageError(f"a stored value names no settings: {value!r:.80}.")
     if value == KERNEL:
         return None
     rest = {key: item for key, item in value.items() if key != "@"}

@@ -88,6 +88,14 @@ class Array:
         ensure(not self.distinct or len(value.unique()) == value.numel(), f"{name} holds a number twice.")
 
 
+def check_precision(name: str, value: Tensor) -> None:
+    """A `StorageError` unless matrices (…, n, n) are I + (positive semi-definite), up to rounding."""
+    eye = torch.eye(value.shape[-1], dtype=value.dtype, device=value.device)
+    slack = (1e3 * torch.finfo(value.dtype).eps * value.diagonal(dim1=-2, dim2=-1).amax(-1)).clamp_min(1e-6)
+    sound = not bool(torch.linalg.cholesky_ex(value - (1 - slack[..., None, None]) * eye).info.any())
+    ensure(sound, f"{name} is not I + (positive semi-definite).")
+
+
 @dataclass(frozen=True)
 class Number:
     """A finite number, or a whole one, within bounds; `above` is not reached."""
@@ -184,8 +192,8 @@ def conforms(value: Any, annotation: Any) -> bool:
         return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
     if annotation is int:
         return isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**63
-    plain = isinstance(annotation, type) and annotation is not Any and not getattr(annotation, "_is_protocol", False)
-    return not plain or isinstance(value, annotation)
+    kind: Any = annotation if isinstance(annotation, type) and annotation is not Any else object
+    return getattr(kind, "_is_protocol", False) or isinstance(value, kind)
 
 
 def check_types(kind: type, values: Mapping[str, Any]) -> None:

@@ -22,7 +22,7 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from gptree.storage.document import inside, parse_document
-from gptree.storage.errors import StorageError, ensure
+from gptree.storage.errors import StorageError
 from gptree.storage.files import LEFT_OVERS, write_atomically
 from gptree.storage.locks import LOCK, locked
 from gptree.storage.version2 import upgraded
@@ -147,7 +147,8 @@ def _read(folder: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
         # copied, so that they start where new arrays do: products may differ in the last bit by alignment
         tensors = {name: value.clone() for name, value in load(content).items()}
         aliases = document.get("aliases")
-        ensure(isinstance(aliases, dict), f"{folder} is damaged: aliases is no table of names.")
+        if not isinstance(aliases, dict):
+            raise StorageError(f"{folder} is damaged: aliases is no table of names.")
         tensors |= {name: tensors[other] for name, other in aliases.items()}
     except (SafetensorError, KeyError, TypeError) as error:
         raise StorageError(f"{folder} is damaged: {error}.") from None

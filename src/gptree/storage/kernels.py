@@ -90,7 +90,7 @@ def kernel_from_parts(
             f"the model was fitted with the kernel {document['class']!s:.80}, which only your own code can make: "
             "pass one like it, load_model(folder, kernel=…); its hyper-parameters will be set from the file."
         )
-    kernel = _rebuild(structure) if given is None else copy.deepcopy(given)
+    kernel = copy.deepcopy(given) if given is not None else _rebuild(structure)  # pyright: ignore[reportArgumentType]
     if sets and not kernel.batch_shape:
         kernel = node_kernels(kernel, sets[0])
     kernel = kernel.to(dtype=dtype)

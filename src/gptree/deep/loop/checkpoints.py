@@ -33,6 +33,7 @@ from gptree.storage import (
     Number,
     StorageError,
     below,
+    check_precision,
     clear_left_overs,
     ensure,
     locked,
@@ -173,7 +174,8 @@ class Checkpoints:
                     f"{self.folder} holds a training with {key} {stored.get(key)}, not {self._identity.get(key)}: "
                     "go on with the same data and settings, or choose another folder."
                 )
-        self._check(document, tensors, name)
+        with reading(self.folder / name):
+            self._check(document, tensors, name)
         return document, tensors
 
     def _check(self, document: dict[str, Any], tensors: dict[str, Tensor], name: str) -> None:
@@ -192,6 +194,8 @@ class Checkpoints:
             finite = bound or not value.is_floating_point() or bool(torch.isfinite(value).all())
             ensure(finite, f"{self.folder} holds numbers in {key} that are not finite.")
             ensure(not key.endswith("running_var") or bool((value >= 0).all()), f"{key} holds negative variances.")
+            if key.rpartition(".")[2].startswith("precision_"):
+                check_precision(key, value)
 
 
 def identity(task: Task, network: nn.Module) -> dict[str, str]:
