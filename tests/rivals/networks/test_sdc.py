@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -221,13 +223,14 @@ def test_presets_and_wrong_settings():
     grid = SDCSettings.tuned().candidates()
     assert len(grid) == 28
     assert grid[0].session.learning_rate == 0
-    for settings, message in (
+    wrong: list[tuple[dict[str, Any], str]] = [
         ({"sigma": 0.0}, "sigma must be positive"),
         ({"memory": PerClass(5, 5)}, "prototypes and no pictures"),
         ({"rule": "nearest-mean"}, "by their prototypes"),
         ({"regulariser": "ewc"}, 'regulariser is "lwf" or "mas"'),
         ({"triplet": "soft"}, "triplet must be one of"),
         ({"base_instances": 1}, "base_instances must be at least 2"),
-    ):
+    ]
+    for settings, message in wrong:
         with pytest.raises(ValueError, match=message):
             SDCSettings(**settings)

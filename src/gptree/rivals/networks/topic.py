@@ -29,7 +29,7 @@ from gptree.rivals.networks.settings import (
 from gptree.settings import require
 
 #: Relative to the mean of all variances: a cell of one row has none.
-LEAST_VARIANCE = 0.01
+LEAST_VARIANCE = 0.1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -223,7 +223,7 @@ def anchor_loss(features: Tensor, targets: Tensor, weights: Tensor | float = 1.0
 
 
 def precisions(variances: Tensor) -> Tensor:
-    """mean(Λ) / Λ of variances (N, d), those below a hundredth of the mean raised to it."""
+    """mean(Λ) / Λ of variances (N, d), those below a tenth of the mean raised to it."""
     mean = variances.mean().clamp_min(torch.finfo(variances.dtype).tiny)
     return mean / variances.clamp_min(LEAST_VARIANCE * mean)
 
