@@ -187,7 +187,7 @@ def test_rate_zero_with_one_proxy_is_the_imprinted_cosine_classifier():
 
 def test_old_proxies_stay_until_fine_tuning_which_leaves_the_network():
     start: Any = fitted("podnet tuned").state_.model
-    main: Any = taught("podnet tuned", 1, fine_tuning=None).state_.model
+    main: Any = taught("podnet tuned", 1, fine_tuning__learning_rate=0.0).state_.model
     tuned = taught("podnet tuned", 1).state_.model
     assert torch.equal(main.classifier.rows[0], start.classifier.rows[0])
     assert not torch.equal(main.classifier.rows[1], tuned.classifier.rows[1])
@@ -210,6 +210,20 @@ def test_fine_tuning_has_equally_many_rows_of_every_class():
     lesson = lesson_of(rival, rival.state_.model)
     counts = np.bincount(lesson.y[balanced_rows(lesson)])
     assert counts.tolist() == [5] * 8  # of the 20 kept of base classes the first five
+
+
+@pytest.mark.parametrize("form", ["paper", "code"])
+def test_first_loss_is_that_of_the_classifier(form):
+    """Nothing has moved, and there is nothing to distil; memory and new rows count alike."""
+    rival: Any = fitted("podnet tuned")
+    still = {"session__learning_rate": 1e-9, "fine_tuning__learning_rate": 0.0}
+    rival.set_params(settings=rival.settings.with_params(nca=form, **still), augment=())
+    pictures = np.concatenate([rival.state_.memory.pictures[:, 0].numpy(), digits().sessions[0][0]])
+    y = np.concatenate([rival.state_.memory.y, digits().sessions[0][1]])
+    model = rival.add_classes(*digits().sessions[0]).state_.model
+    logits = model.classifier(features_of(model, rival, pictures))
+    expected = nca_loss(logits, torch.from_numpy(y), 0.6 * float(model.classifier.scale), form)
+    assert rival.log_[0]["first_loss"] == pytest.approx(float(expected), rel=1e-4)
 
 
 def test_frozen_stages_count_with_distance_zero():

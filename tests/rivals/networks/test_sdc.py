@@ -191,6 +191,20 @@ def test_regularisers_hold_the_network(regulariser):
     assert moves[1] < 0.5 * moves[0]
 
 
+@pytest.mark.parametrize(
+    ("triplet", "slow"), [("batch-hard", slow_batch_hard), ("no-hard-mining", slow_no_hard_mining)]
+)
+@pytest.mark.parametrize("regulariser", ["lwf", "mas"])
+def test_first_loss_is_the_triplets(triplet, slow, regulariser):
+    """Nothing has moved, and the regularisers are zero."""
+    rival = fitted("sdc tuned", triplet=triplet, regulariser=regulariser, weight=1e3, margin=0.3)
+    X, y = digits().sessions[0]
+    rival.set_params(augment=())
+    expected = slow(features_of(rival, X), y, 0.3)
+    rival.add_classes(X, y)
+    assert rival.log_[-1]["first_loss"] == pytest.approx(expected, rel=1e-4)
+
+
 def test_importances_are_those_of_the_last_session():
     rival = taught("sdc tuned", regulariser="mas", session__learning_rate=0.0)
     model, X = rival.state_.model, digits().sessions[1][0]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from network_cases import digits, fitted, taught
-from torch.nn.functional import normalize
+from torch.nn.functional import cross_entropy, normalize
 
 from gptree.deep import embed
 from gptree.rivals import BaseOnly, TOPICSettings
@@ -222,6 +222,25 @@ def test_anchors_are_held(form, most):
         rival.add_classes(*digits().sessions[0])
         moves.append(float((features_of(rival, anchors) - target).square().mean()))
     assert moves[1] < 0.7 * moves[0]
+
+
+def test_first_loss_has_all_terms():
+    """Nothing has moved: no anchor loss, and cross-entropy of the new rows alone."""
+    changes = {"min_weight": 0.7, "max_weight": 0.2, "margin": 1.5}
+    rival = fitted("topic tuned", **changes).set_params(augment=())
+    (X, y), (new, labels) = digits().base, digits().sessions[0]
+    f, base = features_of(rival, new), features_of(rival, X)
+    means = torch.stack([f[labels == c].mean(0) for c in (6, 7)])
+    old = torch.stack([base[y == c].mean(0) for c in range(6)])
+    rows = torch.cat([rival.state_.model.classifier.weight, normalize(means, dim=1)])
+    rows[6:] *= rows[:6].norm(dim=1).mean()
+    loss = cross_entropy(f @ rows.T, torch.from_numpy(labels))
+    loss += 0.7 * 0.5 * (f - means[labels - 6]).square().sum(1).mean()
+    pairs = [(means[0], means[1]), *[(a, b) for a in means for b in old]]
+    far = sum(max(0.0, 1.5 - float((a - b).norm())) for a, b in pairs)
+    rival.add_classes(new, labels)
+    assert far > 0
+    assert rival.log_[-1]["first_loss"] == pytest.approx(float(loss) + 0.2 * far, rel=1e-4)
 
 
 def test_new_classes_become_nodes_in_the_paper_form():
