@@ -6,7 +6,7 @@ replaced last, so that an interrupted save leaves the old model whole.
 
 from __future__ import annotations
 
-import copy
+import math
 import re
 import shutil
 from collections.abc import Mapping, Sequence
@@ -14,33 +14,35 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from gpytorch.kernels import Kernel
 from sklearn.base import clone
 from torch import Tensor, nn
 
 import gptree
-from gptree.deep import (
-    Backbone,
-    ObjectiveLayer,
-    TreeHead,
-    WeightedEnsemble,
-    build_backbone,
-)
 from gptree.estimators.deep_inputs import Inputs
 from gptree.estimators.deep_state import DeepState
 from gptree.estimators.forest import TREE_CLASSIFIERS, GPForestClassifier, GPTreeClassifier
-from gptree.estimators.storage import load_estimator
+from gptree.estimators.storage import load_estimator, stored_parameters
+from gptree.estimators.stored_layers import encode_setting, ensemble_from_parts, layer_to_json
+from gptree.estimators.stored_networks import networks_from_parts, networks_to_parts
+from gptree.maths.kernels import KERNEL_NAMES
 from gptree.settings import require
 from gptree.storage import (
+    COUNT,
     DOCUMENT,
+    Array,
+    Number,
     StorageError,
     as_tuples,
     below,
     check_free,
     check_load_arguments,
-    decode,
+    check_types,
     encode,
+    ensure,
+    inside,
     kernel_from_parts,
     kernel_to_parts,
     labels_from_json,
@@ -48,13 +50,23 @@ from gptree.storage import (
     locked,
     present,
     read_folder,
+    reading,
     settled,
     write_folder,
 )
-from gptree.tree import ClassTree
+from gptree.tree import ClassTree, TreeBuilder
 
 #: In the place of an estimator's name while the first save into a folder is under way.
 _UNFINISHED = "unfinished model"
+#: Folders of classifiers; those of version 2 are called heads.
+_CLASSIFIER = re.compile(r"(?:classifier|head)-([1-9]\d{0,17})")
+#: Parts of a document.
+_KEYS = {
+    *("format", "version", "arrays", "sha256", "aliases", "gptree", "estimator", "parameters", "kernel", "network"),
+    *("classes", "seed", "log", "best_epoch", "inputs", "ensemble", "classifier"),
+}
+#: Inputs of more numbers are not tried when a model is read.
+LARGEST_PROBE = 2**20
 
 
 def save_deep(estimator: Any, folder: str | Path) -> None:
@@ -76,7 +88,7 @@ def save_deep(estimator: Any, folder: str | Path) -> None:
 
 def _classifiers(folder: Path) -> dict[str, int]:
     """Folders of classifiers and their numbers: the one in use, and those of an interrupted save or of version 2."""
-    matches = (re.fullmatch(r"(?:classifier|head)-([1-9]\d*)", path.name) for path in folder.iterdir())
+    matches = (_CLASSIFIER.fullmatch(path.name) for path in folder.iterdir())
     return {match[0]: int(match[1]) for match in matches if match}
 
 
@@ -90,55 +102,100 @@ def load_deep(
 ) -> Any:
     """Read an estimator of the class `family`."""
     check_load_arguments(kernel, settings)
+    folder = Path(folder)
     return settled(folder, lambda: _load(family, folder, backbone, kernel, settings, device))
 
 
 def _load(
     family: Any,
-    folder: str | Path,
+    folder: Path,
     backbone: nn.Module | None,
     kernel: Kernel | None,
     settings: Sequence[type],
     device: str | None,
 ) -> Any:
-    document, tensors = read_folder(folder)
+    with reading(folder):
+        document, tensors = read_folder(folder)
     name = document.get("estimator")
     if name != family.__name__:
-        raise StorageError(f"{folder} holds a {name}; this call loads {family.__name__}.")
-    try:
-        network, before = _networks_from_parts(document["network"], tensors, backbone)
-        parameters = {name: decode(value, settings) for name, value in document["parameters"].items()}
+        raise StorageError(f"{folder} holds a {name!s:.80}; this call loads {family.__name__}.")
+    with reading(folder):
+        ensure(document.keys() == _KEYS, f"{folder} lacks parts of a model.")
+        inputs = _inputs_from_json(document["inputs"])
+        network, before, width = networks_from_parts(document["network"], tensors, inputs, backbone)
+        parameters = stored_parameters(family, document["parameters"], settings)
+        ensure("folder" in parameters, "the parameters are incomplete.")
+        parameters["folder"] = None  # no path of a document is followed
         parameters["augment"] = tuple(parameters["augment"])
         own_kernel, parameters["kernel"] = _kernel_from_parts(document["kernel"], tensors, kernel)
         estimator = family(before, **parameters)
-        if device is not None:
-            estimator.device = device
-        place = _place(estimator.device)
+        _check_parameters(estimator)
+    if device is not None:
+        estimator.device = device
+    place = _place(estimator.device)
+    with reading(folder):
         network = network.to(place).eval()
         if place.type == "cuda":  # as in training
             network.to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
         state = DeepState(
             network=network,
             labels=labels_from_json(document["classes"]),
-            inputs=_inputs_from_json(document["inputs"]),
-            seed=document["seed"],
+            inputs=inputs,
+            seed=COUNT.check("seed", document["seed"]),
             device=place,
-            rows=tensors["rows"].numpy(),
-            log=document["log"],
-            best_epoch=document["best_epoch"],
+            rows=Array("n", least=0, whole=True, distinct=True).check("rows", tensors.get("rows"), {}).numpy(),
+            log=_log_from_json(document["log"]),
+            best_epoch=COUNT.check("best_epoch", document["best_epoch"]),
         )
+        one = (document["classifier"] is None) != (document["ensemble"] is None)
+        ensure(one, "either layers or a classifier predict.")
         if document["classifier"] is None:
-            ensemble = _ensemble_from_parts(document["ensemble"], below("ensemble", tensors), state, kernel, settings)
+            ensemble = ensemble_from_parts(
+                document["ensemble"], below("ensemble", tensors), state, width, kernel, settings
+            )
             state = replace(state, ensemble=ensemble)
         else:
-            inner = Path(folder) / document["classifier"]
-            classifier = load_estimator(inner, TREE_CLASSIFIERS, None if own_kernel else kernel, settings, device)
+            given = None if own_kernel else kernel
+            classifier = _classifier(inside(folder, document["classifier"]), given, settings, device)
+            ensure(width in (None, classifier.n_features_in_), "classifier and network do not fit each other.")
+            labels = list(classifier.state_.base_labels)
+            ensure(labels == state.labels.tolist(), "the labels are not those of the classifier.")
             estimator.classifier = clone(classifier)
             state = replace(state, classifier=classifier)
+        _check_probabilities(state)
         estimator.state_ = state
-    except (KeyError, TypeError, RuntimeError) as error:  # the last from tensors that do not fit
-        raise StorageError(f"{folder} is damaged or incomplete: {error!r}.") from None
     return estimator
+
+
+def _classifier(folder: Path, kernel: Kernel | None, settings: Sequence[type], device: str | None) -> Any:
+    """The classifier in a folder within."""
+    ensure(_CLASSIFIER.fullmatch(folder.name) is not None, f"{folder.name!r:.80} is no name of a classifier.")
+    return load_estimator(folder, TREE_CLASSIFIERS, kernel, settings, device)
+
+
+def _check_parameters(estimator: Any) -> None:
+    """Raise what the estimator says to parameters that it cannot work with."""
+    device = estimator.device
+    require(device in ("auto", "cpu", "cuda"), f'device must be "auto", "cpu" or "cuda", not {device!r:.80}.')
+    if estimator.random_state is not None:
+        Number(least=0, most=2**32 - 1, whole=True).check("random_state", estimator.random_state)
+    named = not isinstance(estimator.kernel, str) or estimator.kernel in KERNEL_NAMES
+    ensure(named, f"kernel is {estimator.kernel!r:.80}.")
+    COUNT.check("refit", estimator.refit)
+    if not isinstance(estimator.tree, ClassTree | list | tuple | None):
+        TreeBuilder.of(estimator.tree)
+
+
+def _check_probabilities(state: DeepState) -> None:
+    """Ask the model about an input, unless inputs are very large."""
+    inputs = state.inputs
+    if math.prod(inputs.shape) > LARGEST_PROBE:
+        return
+    x = np.random.default_rng(0).random((1, *inputs.shape)).astype(inputs.dtype)
+    pictures = inputs.mean is not None
+    log_p = state.predict_log_proba((255 * x).astype(np.uint8) if pictures else x, "mean")
+    sums = np.exp(log_p.astype(float)).sum(1)
+    ensure(bool(np.isfinite(log_p).all()) and bool((abs(sums - 1) < 1e-2).all()), "the model gives no probabilities.")
 
 
 def _estimator_to_parts(estimator: Any) -> tuple[dict[str, Any], dict[str, Tensor]]:
@@ -152,11 +209,10 @@ def _estimator_to_parts(estimator: Any) -> tuple[dict[str, Any], dict[str, Tenso
     for name, value in ({} if classifier is None else classifier.get_params(deep=False)).items():
         encode(name, value)  # what cannot be stored shows before anything is written
     apart = ("backbone", "classifier", "kernel", "folder")
-    parameters = {
-        name: _encode(name, value) for name, value in estimator.get_params(deep=False).items() if name not in apart
-    }
-    parameters["folder"] = None if estimator.folder is None else str(estimator.folder)
-    network, tensors = _networks_to_parts(estimator.network_, estimator.backbone)
+    given = estimator.get_params(deep=False).items()
+    parameters = {name: encode_setting(name, value) for name, value in given if name not in apart}
+    parameters["folder"] = None  # a path of this machine
+    network, tensors = networks_to_parts(estimator.network_, estimator.backbone)
     kernel = estimator.kernel
     if isinstance(kernel, Kernel):
         kernel, own = kernel_to_parts(kernel, "kernel")
@@ -176,64 +232,10 @@ def _estimator_to_parts(estimator: Any) -> tuple[dict[str, Any], dict[str, Tenso
         "log": estimator.state_.log,
         "best_epoch": estimator.state_.best_epoch,
         "inputs": vars(estimator.state_.inputs),
-        "ensemble": None if ensemble is None else [_layer_to_json(layer) for layer in ensemble.layers],
+        "ensemble": None if ensemble is None else [layer_to_json(layer) for layer in ensemble.layers],
         "classifier": None,
     }
     return document, tensors
-
-
-# ------------------------------------------------------------------------------------------------------- networks
-
-
-def _networks_to_parts(network: nn.Module, before: nn.Module) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """The trained network; and the one before training, where its recipe does not make the same weights again."""
-    tensors, recipe = present("network", **network.state_dict()), None
-    if isinstance(network, Backbone) and type(network).__module__ == Backbone.__module__:
-        made = build_backbone(network.recipe)
-        if repr(made) == repr(network):  # nobody has changed it since
-            recipe = network.recipe
-            if repr(before) == repr(network) and not _equal(before.state_dict(), made.state_dict()):
-                tensors |= present("backbone", **before.state_dict())
-    return {"recipe": recipe, "class": f"{type(network).__module__}.{type(network).__qualname__}"}, tensors
-
-
-def _equal(some: Mapping[str, Tensor], others: Mapping[str, Tensor]) -> bool:
-    return all(
-        value.dtype == others[name].dtype and torch.equal(value.cpu(), others[name]) for name, value in some.items()
-    )
-
-
-def _networks_from_parts(
-    document: Mapping[str, Any], tensors: Mapping[str, Tensor], given: nn.Module | None
-) -> tuple[nn.Module, nn.Module]:
-    """The trained network, and the one before training."""
-    if given is None and document["recipe"] is None:
-        raise StorageError(
-            f"the network is a {document['class']}, which only your own code can make: pass one like it, "
-            "load(folder, backbone=…); its parameters will be set from the file."
-        )
-    before = build_backbone(document["recipe"]) if given is None else given
-    network = _filled(before, below("network", tensors), document["class"])
-    stored = below("backbone", tensors)
-    return network, _filled(before, stored, document["class"]) if given is None and stored else before
-
-
-def _filled(like: nn.Module, tensors: Mapping[str, Tensor], name: str) -> nn.Module:
-    """A copy of a network with the parameters and buffers given, in their dtypes."""
-    network = copy.deepcopy(like)
-    own = network.state_dict()
-    faults = [f"the file has no {n}" for n in sorted(own.keys() - tensors.keys())]
-    faults += [f"the backbone has no {n}" for n in sorted(tensors.keys() - own.keys())]
-    faults += [
-        f"{n} is {tuple(own[n].shape)} in the backbone and {tuple(tensors[n].shape)} in the file"
-        for n in sorted(own.keys() & tensors.keys())
-        if own[n].shape != tensors[n].shape
-    ]
-    if faults:
-        more = f", and {len(faults) - 5} more" if len(faults) > 5 else ""
-        raise StorageError(f"the backbone does not fit the stored network, {name}: {'; '.join(faults[:5])}{more}.")
-    network.load_state_dict(tensors, assign=True)
-    return network
 
 
 def _place(device: str) -> torch.device:
@@ -244,77 +246,34 @@ def _place(device: str) -> torch.device:
     return torch.device("cuda" if has_cuda and device != "cpu" else "cpu")
 
 
-# --------------------------------------------------------------------------------------------- kernels and layers
-
-
 def _kernel_from_parts(
-    document: Mapping[str, Any] | str | None, tensors: Mapping[str, Tensor], given: Kernel | None
+    document: Any, tensors: Mapping[str, Tensor], given: Kernel | None
 ) -> tuple[bool, str | Kernel | None]:
     """The parameter `kernel`, and whether it is of the user's own code."""
     if not isinstance(document, Mapping):
+        ensure(isinstance(document, str | None), "kernel is none.")
         return False, document
-    own = document["structure"] is None
+    own = document.get("structure") is None
     return own, kernel_from_parts(document, tensors, "kernel", given if own else None, torch.get_default_dtype())
 
 
-def _layer_to_json(layer: Any) -> dict[str, Any]:
-    """All of a layer but its tensors. Kernel and settings are its own: parameters may have changed since the fit."""
-    if isinstance(layer, TreeHead):
-        kernel, _ = kernel_to_parts(layer.kernel, "kernel")  # its numbers are among the layer's
-        return {"tree": layer.tree.to_json(), "settings": _encode("variational", layer.settings), "kernel": kernel}
-    return {"tree": None, "settings": _encode("training", layer.objective)}
+def _inputs_from_json(data: Any) -> Inputs:
+    ensure(isinstance(data, dict), "it is not said what inputs are.")
+    made = Inputs(**{key: as_tuples(value) for key, value in data.items()})
+    check_types(Inputs, vars(made))
+    sized = len(made.shape) > 0 and all(1 <= n <= 2**20 for n in made.shape) and math.prod(made.shape) <= 2**31
+    ensure(sized, f"inputs have the shape {made.shape!r:.80}.")
+    ensure(made.dtype in ("float64", "float32"), f"inputs are of type {made.dtype!r:.80}.")
+    if made.mean is not None or made.std is not None:
+        both = made.mean is not None and made.std is not None and len(made.mean) == len(made.std) == made.shape[0]
+        ensure(both, "inputs lack a mean or a deviation of their channels.")
+        assert made.std is not None
+        ensure(all(1e-12 <= each <= 1e12 for each in made.std), "inputs have channels that do not vary.")
+        ensure(made.dtype == "float32", "pictures are read in single precision.")
+    return made
 
 
-def _ensemble_from_parts(
-    documents: list[Mapping[str, Any]],
-    tensors: dict[str, Tensor],
-    state: DeepState,
-    given: Kernel | None,
-    settings: Sequence[type],
-) -> WeightedEnsemble:
-    parts = ((document, below(f"layers.{k}", tensors)) for k, document in enumerate(documents))
-    ensemble = WeightedEnsemble(*(_layer_from_parts(*part, state, given, settings) for part in parts))
-    ensemble.weights.copy_(tensors["weights"])
-    return ensemble
-
-
-def _layer_from_parts(
-    document: Mapping[str, Any],
-    tensors: dict[str, Tensor],
-    state: DeepState,
-    given: Kernel | None,
-    settings_classes: Sequence[type],
-) -> TreeHead | ObjectiveLayer:
-    settings = decode(document["settings"], settings_classes)
-    place, n_classes = state.device, len(state.labels)
-    if document["tree"] is None:
-        width, dtype = tensors["weight"].shape[1], tensors["weight"].dtype
-        layer = settings.layer(width, n_classes, 0, dtype).to(place)
-    else:
-        own = document["kernel"]["structure"] is None
-        points = tensors["points"]
-        kernel = kernel_from_parts(document["kernel"], tensors, "kernel", given if own else None, points.dtype)
-        layer = TreeHead(
-            ClassTree.from_json(document["tree"]),
-            points.to(place),
-            tensors["point_class"].to(place),
-            torch.ones(n_classes, dtype=torch.long),
-            kernel.to(place),
-            settings,
-        )
-    layer.load_state_dict(tensors)  # every number of it
-    return layer
-
-
-# ------------------------------------------------------------------------------------------------------- settings
-
-
-def _inputs_from_json(data: Mapping[str, Any]) -> Inputs:
-    return Inputs(**{key: as_tuples(value) for key, value in data.items()})
-
-
-def _encode(name: str, value: Any) -> Any:
-    try:
-        return encode(name, value)
-    except StorageError as error:
-        raise StorageError(f"{error} Predictions do not need it: set_params({name}=…) to another, and save.") from None
+def _log_from_json(data: Any) -> list[dict[str, Any]]:
+    rows = isinstance(data, list) and all(isinstance(row, dict) for row in data)
+    ensure(rows, "the log has no row for each epoch.")
+    return data

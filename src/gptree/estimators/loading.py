@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from gptree.estimators.deep import DeepGPTreeClassifier
 from gptree.estimators.forest import TREE_CLASSIFIERS
 from gptree.estimators.storage import load_estimator
 from gptree.settings import require
-from gptree.storage import DOCUMENT
+from gptree.storage import DOCUMENT, parse_document
 
 
 def load_model(
@@ -51,7 +50,7 @@ def load_model(
         If the folder holds no model, a damaged one, or one of a version that cannot be read.
     """
     try:
-        name = json.loads((Path(folder) / DOCUMENT).read_text(encoding="utf-8"))["estimator"]
+        name = parse_document((Path(folder) / DOCUMENT).read_bytes(), folder)["estimator"]
     except (OSError, ValueError, LookupError, TypeError):
         name = None  # reading it below raises the right error
     if name == DeepGPTreeClassifier.__name__:

@@ -15,31 +15,56 @@ from torch import Tensor
 import gptree
 from gptree.estimators.feature_map import FEATURE_MAPS, SphereMap, UnitLength
 from gptree.estimators.state import FittedState
-from gptree.incremental import (
-    BaseState,
-    Entry,
-    GrownState,
-)
+from gptree.estimators.stored_checks import available, check_parameters, check_state
+from gptree.incremental import BaseState, Entry, GrownState
 from gptree.model.stored import model_from_parts, model_to_parts
 from gptree.storage import (
+    COUNT,
     KERNEL,
+    Array,
+    Number,
+    Sizes,
     StorageError,
     as_tuples,
     below,
+    check_labels,
     check_load_arguments,
+    check_types,
     decode,
     encode,
+    ensure,
     kernel_from_parts,
     kernel_to_parts,
     labels_from_json,
     labels_to_json,
     present,
     read_folder,
+    reading,
     restore,
     write_folder,
 )
 
-_BASE_TENSORS = ("y", "stands_for", "exemplars", "exemplar_weights", "left_out")
+#: Parts of a document, of an entry of its journal, and of its base session.
+_KEYS = {
+    *("format", "version", "arrays", "sha256", "aliases", "gptree", "estimator", "parameters"),
+    *("n_features", "feature_names", "feature_map", "classes", "seed", "experts", "journal", "base"),
+    *("trees", "posteriors", "kernel", "memory_budget"),
+}
+_ENTRY = {"kind", "labels", "counts", "time", "note", "rows"}
+_BASE = {"model", "expert", "novel_experts", "novelty"}
+#: Arrays of a base session of N rows and m exemplars, and of a grown model with n rows in memory.
+_BASE_TENSORS = {
+    "y": Array("N", below="C"),
+    "stands_for": Array("N", above=0),
+    "exemplars": Array("m", below="N", distinct=True),
+    "exemplar_weights": Array("m", above=0),
+    "left_out": Array("N C", most=1e-3),
+}
+_GROWN = {
+    "rows": Array("n", below="N", distinct=True),
+    "y": Array("n", below="C"),
+    "left_out": Array("n C", most=1e-3),
+}
 
 
 def save_estimator(estimator: Any, folder: str | Path) -> None:
@@ -69,25 +94,41 @@ def load_estimator(
 ) -> Any:
     """Read a tree or a forest, one of the given classes by name."""
     check_load_arguments(kernel, settings)
-    document, tensors = read_folder(folder)
+    with reading(folder):
+        document, tensors = read_folder(folder)
     name = str(document.get("estimator"))
     if name not in classes:
-        raise StorageError(f"{folder} holds a {name}; this call loads {' or '.join(sorted(classes))}.")
-    try:
-        estimator = classes[name](**{key: decode(value, settings) for key, value in document["parameters"].items()})
-        if device is not None:
-            estimator.device = device
-        if document["parameters"]["kernel"] == KERNEL:
-            estimator.kernel = kernel_from_parts(
-                document["parameter_kernel"], tensors, "parameter_kernel", kernel, torch.get_default_dtype()
-            )
-        estimator.n_features_in_ = document["n_features"]
-        if document["feature_names"] is not None:
-            estimator.feature_names_in_ = np.array(document["feature_names"], dtype=object)
-        estimator.state_ = state_from_parts(document, tensors, estimator._placement()[1], kernel)
-    except (KeyError, TypeError) as error:
-        raise StorageError(f"{folder} is damaged or incomplete: {error!r}.") from None
+        raise StorageError(f"{folder} holds a {name:.80}; this call loads {' or '.join(sorted(classes))}.")
+    with reading(folder):
+        ensure(document.keys() == _KEYS | document.keys() & {"parameter_kernel"}, f"{folder} lacks parts of a model.")
+        parameters = stored_parameters(classes[name], document["parameters"], settings)
+        width = Number(least=1, most=2**40, whole=True).check("n_features", document["n_features"])
+        if document["parameters"].get("kernel") == KERNEL:
+            given = document.get("parameter_kernel")
+            dtype = torch.get_default_dtype()
+            parameters["kernel"] = kernel_from_parts(given, tensors, "parameter_kernel", kernel, dtype, width)
+        estimator = classes[name](**parameters)
+        check_parameters(estimator)
+        names = document["feature_names"]
+        if names is not None:
+            named = isinstance(names, list) and len(names) == width and all(isinstance(each, str) for each in names)
+            ensure(named, f"feature_names are not {width} names.")
+            estimator.feature_names_in_ = np.array(names, dtype=object)
+        estimator.n_features_in_ = width
+    if device is not None:
+        estimator.device = device
+    place = available(estimator._placement()[1])
+    with reading(folder):
+        estimator.state_ = state_from_parts(document, tensors, place, kernel)
     return estimator
+
+
+def stored_parameters(kind: type, document: Any, settings: Sequence[type]) -> dict[str, Any]:
+    """Parameters of an estimator, of the types that it declares."""
+    ensure(isinstance(document, dict), "there are no parameters.")
+    parameters = {key: decode(value, settings) for key, value in document.items()}
+    check_types(kind, parameters)
+    return parameters
 
 
 # ------------------------------------------------------------------------------------------------- the fitted state
@@ -124,32 +165,45 @@ def state_to_parts(state: FittedState) -> tuple[dict[str, Any], dict[str, Tensor
 def state_from_parts(
     document: Mapping[str, Any], tensors: Mapping[str, Tensor], device: torch.device, kernel: Kernel | None
 ) -> FittedState:
-    """The fitted state again, on a device; `kernel` is needed for kernels of the user's own."""
-    on_device = {name: value.to(device) for name, value in tensors.items()}
-    journal = tuple(
-        _entry_from_parts(entry, on_device.get(f"journal.{i}.features")) for i, entry in enumerate(document["journal"])
-    )
+    """The fitted state again, on a device, checked; `kernel` is needed for kernels of the user's own."""
+    classes = labels_from_json(document["classes"])
+    sizes: Sizes = {"C": len(classes), "d": document["n_features"]}
+    model = model_from_parts(document, tensors, device, kernel, sizes)
+    feature_map = _feature_map_from_parts(document["feature_map"], tensors, sizes)
+    journal = _journal_from_parts(document["journal"], tensors, device, sizes | {"J": len(document["journal"])})
     base = None
     if document["base"] is not None:
-        base = _base_from_parts(document["base"], on_device, journal[0].labels, device, kernel)
-    prior = tensors.get("class_log_prior")
+        base = _base_from_parts(document["base"], tensors, journal[0].labels, device, kernel, sizes)
+    left_out = _optional("fit.left_out", Array("N C", most=1e-3), tensors, sizes)
+    prior = _optional("class_log_prior", Array("C", most=0), tensors, sizes)
     state = FittedState(
-        classes=labels_from_json(document["classes"]),
-        seed=document["seed"],
-        feature_map=_feature_map_from_parts(document["feature_map"], tensors, document["n_features"]),
-        model=model_from_parts(document, tensors, device, kernel),
-        experts=_record_from_parts(document["experts"], on_device, "experts"),
-        left_out=on_device.get("fit.left_out") if base is None else base.left_out,
-        y=tensors["y"].numpy(),
-        origins=tensors["origins"].numpy(),
+        classes=classes,
+        seed=COUNT.check("seed", document["seed"]),
+        feature_map=feature_map,
+        model=model,
+        experts=_record_from_parts(document["experts"], tensors, "experts", device, sizes),
+        left_out=_placed(left_out, device) if base is None else base.left_out,
+        y=Array("N", least=-1, below="C").check("y", tensors.get("y"), sizes).numpy(),
+        origins=Array("N 2", least=0, whole=True).check("origins", tensors.get("origins"), sizes).numpy(),
         journal=journal,
         class_log_prior=None if prior is None else prior.numpy(),
         base=base,
     )
-    if "grown.rows" not in on_device:
-        return state
-    memory = (on_device["grown.rows"], on_device["grown.y"], on_device.get("grown.left_out"))
-    return replace(state, grown=GrownState(state.registry(), state.model, state.experts, *memory))
+    if "grown.rows" in tensors:
+        memory = {
+            name: _placed(_optional(f"grown.{name}", stated, tensors, sizes), device) for name, stated in _GROWN.items()
+        }
+        state = replace(state, grown=GrownState(state.registry(), state.model, state.experts, **memory))
+    check_state(state)
+    return state
+
+
+def _optional(name: str, stated: Array, tensors: Mapping[str, Tensor], sizes: Sizes) -> Tensor | None:
+    return stated.check(name, tensors[name], sizes) if name in tensors else None
+
+
+def _placed(value: Tensor | None, device: torch.device) -> Any:
+    return None if value is None else value.to(device)
 
 
 def _record_to_parts(record: Any, prefix: str, tensors: dict[str, Tensor]) -> dict[str, Any] | None:
@@ -161,17 +215,43 @@ def _record_to_parts(record: Any, prefix: str, tensors: dict[str, Tensor]) -> di
     return settings
 
 
-def _record_from_parts(settings: dict[str, Any] | None, tensors: Mapping[str, Tensor], prefix: str) -> Any:
+def _record_from_parts(
+    settings: Any, tensors: Mapping[str, Tensor], prefix: str, device: torch.device, sizes: Sizes
+) -> Any:
     if settings is None:
         return None
-    try:
-        return restore(below(prefix, tensors), settings)
-    except ValueError as error:
-        raise StorageError(str(error)) from None
+    parts = {name: value.to(device) for name, value in below(prefix, tensors).items()}
+    return restore(parts, settings, {letter: sizes[letter] for letter in "Cd"}, prefix)
 
 
-def _entry_from_parts(entry: Mapping[str, Any], features: Tensor | None) -> Entry:
-    return Entry(**{key: as_tuples(value) for key, value in entry.items()}, features=features)
+def _journal_from_parts(
+    document: Any, tensors: Mapping[str, Tensor], device: torch.device, sizes: Sizes
+) -> tuple[Entry, ...]:
+    ensure(isinstance(document, list) and len(document) > 0, "there is no journal.")
+    return tuple(_entry_from_parts(entry, i, tensors, device, sizes) for i, entry in enumerate(document))
+
+
+def _entry_from_parts(
+    entry: Any, number: int, tensors: Mapping[str, Tensor], device: torch.device, sizes: Sizes
+) -> Entry:
+    """An entry of the journal: one count for each label, and one row for each example."""
+    name = f"journal.{number}"
+    ensure(isinstance(entry, dict) and entry.keys() == _ENTRY, f"{name} is no entry of a journal.")
+    check_types(Entry, {key: as_tuples(value) for key, value in entry.items()})
+    kind, labels, counts, rows = (entry[key] for key in ("kind", "labels", "counts", "rows"))
+    ensure((kind == "fit") == (number == 0), f"{name} is {kind!r:.80}: fit comes first, and once.")
+    distinct = labels[:-1] if kind == "merge_classes" else labels  # into one of themselves
+    check_labels(distinct, f"{name}.labels")
+    check_labels(labels[-1:], f"{name}.labels")
+    features, brings = tensors.get(f"{name}.features"), kind in ("add_classes", "add_examples")
+    counted = len(counts) == (len(labels) if kind == "fit" or brings else 0) and all(n >= 1 for n in counts)
+    ensure(counted and len(labels) > 0, f"{name} does not have a count for each label.")
+    ensure(len(rows) == (sum(counts) if brings else 0), f"{name} does not have a row for each example.")
+    ensure(all(row >= 0 for row in rows), f"{name}.rows holds a negative number.")
+    ensure(brings == (features is not None), f"{name}.features do not go with {kind!r:.80}.")
+    if features is not None:
+        Array("k d").check(f"{name}.features", features, sizes | {"k": sum(counts)})
+    return Entry(**{key: as_tuples(value) for key, value in entry.items()}, features=_placed(features, device))
 
 
 def _base_to_parts(base: BaseState, tensors: dict[str, Tensor]) -> dict[str, Any]:
@@ -187,20 +267,27 @@ def _base_to_parts(base: BaseState, tensors: dict[str, Tensor]) -> dict[str, Any
 
 
 def _base_from_parts(
-    document: Mapping[str, Any],
+    document: Any,
     tensors: Mapping[str, Tensor],
     keys: tuple[Any, ...],
-    place: torch.device,
+    device: torch.device,
     kernel: Kernel | None,
+    outside: Sizes,
 ) -> BaseState:
-    return BaseState(
-        keys=keys,
-        model=model_from_parts(document["model"], below("base.model", tensors), place, kernel),
-        expert=_record_from_parts(document["expert"], tensors, "base.expert"),
-        novel_experts=_record_from_parts(document["novel_experts"], tensors, "base.novel_experts"),
-        novelty=_record_from_parts(document["novelty"], tensors, "base.novelty"),
-        **{name: tensors.get(f"base.{name}") for name in _BASE_TENSORS},  # pyright: ignore[reportArgumentType]
-    )
+    ensure(isinstance(document, dict) and document.keys() == _BASE, "base is no base session.")
+    sizes = {"C": len(keys), "d": outside["d"]}
+    model = model_from_parts(document["model"], below("base.model", tensors), device, kernel, sizes, "base.model")
+    arrays = {
+        name: _optional(f"base.{name}", stated, tensors, sizes)
+        if name == "left_out"
+        else stated.check(f"base.{name}", tensors.get(f"base.{name}"), sizes)
+        for name, stated in _BASE_TENSORS.items()
+    }
+    records = {
+        name: _record_from_parts(document[name], tensors, f"base.{name}", device, sizes)
+        for name in ("expert", "novel_experts", "novelty")
+    }
+    return BaseState(keys, model, **records, **{name: _placed(value, device) for name, value in arrays.items()})
 
 
 def _feature_map_to_parts(feature_map: Any) -> tuple[dict[str, Any] | None, dict[str, Tensor]]:
@@ -214,12 +301,17 @@ def _feature_map_to_parts(feature_map: Any) -> tuple[dict[str, Any] | None, dict
     return {"name": "sphere", "non_negative": feature_map.non_negative_}, mean
 
 
-def _feature_map_from_parts(data: Mapping[str, Any] | None, tensors: Mapping[str, Tensor], width: int) -> Any:
+def _feature_map_from_parts(data: Any, tensors: Mapping[str, Tensor], sizes: Sizes) -> Any:
     if data is None:
         return None
+    keys = {"name"} | ({"non_negative"} if isinstance(data, dict) and data.get("name") == "sphere" else set())
+    known = isinstance(data, dict) and data.keys() == keys and data["name"] in FEATURE_MAPS
+    ensure(known, "feature_map is none that gptree has.")
     feature_map = FEATURE_MAPS[data["name"]]()
-    feature_map.n_features_in_ = width
+    feature_map.n_features_in_ = sizes["d"]
     if isinstance(feature_map, SphereMap):
+        ensure(isinstance(data["non_negative"], bool), "feature_map.non_negative is neither true nor false.")
         feature_map.non_negative_ = data["non_negative"]
-        feature_map.mean_ = tensors["feature_map.mean"].numpy()
+        mean = Array("d", least=-1.001, most=1.001).check("feature_map.mean", tensors.get("feature_map.mean"), sizes)
+        feature_map.mean_ = mean.numpy()
     return feature_map

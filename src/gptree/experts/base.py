@@ -5,13 +5,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple, TypeVar
+from typing import Annotated, Any, ClassVar, NamedTuple, TypeVar
 
 from torch import Tensor
 
 from gptree.experts.examples import Examples
 from gptree.settings import NamedSettings, require
-from gptree.storage import Serializable
+from gptree.storage import Array, Part, Serializable, Sizes, ensure
 
 ScoreCache = dict[Any, Any]
 """Products that experts share while they score the same rows, by what they are products of."""
@@ -158,8 +158,12 @@ class FittedExpert(Serializable, ABC):
 class FittedPart(FittedExpert):
     """An expert restricted to some of its classes: its probabilities, given that it is one of them."""
 
-    expert: FittedExpert
-    classes: Tensor
+    expert: Annotated[FittedExpert, Part(C="of")]
+    classes: Annotated[Tensor, Array("C", least=0, whole=True, distinct=True)]
+
+    def check(self, name: str, sizes: Sizes) -> None:
+        known = sizes.get("of", len(self.classes))
+        ensure(int(self.classes.max()) < known, f"{name}.classes holds more than the {known} classes of its expert.")
 
     def log_probabilities(self, X: Tensor, raw: Any = None, cache: ScoreCache | None = None) -> Tensor:
         return self.expert.log_probabilities(X, raw, cache)[:, self.classes].log_softmax(1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor
@@ -12,6 +12,7 @@ from gptree.experts.base import Expert, Fit, FittedExpert, ScoreCache, positive_
 from gptree.experts.calibration import fit_tempered
 from gptree.experts.examples import ALONE, Examples, check_features
 from gptree.experts.products import check_unit_length, chunks, shared_products, working_dtype
+from gptree.storage import Array, Number, Sizes, ensure
 
 
 @dataclass(frozen=True)
@@ -92,12 +93,16 @@ class FittedKernelDensity(FittedExpert):
         τ.
     """
 
-    points: Tensor
-    labels: Tensor
-    weights: Tensor
-    masses: Tensor
-    sharpness: float
-    temperature: float
+    points: Annotated[Tensor, Array("n d", least=-1.01, most=1.01)]
+    labels: Annotated[Tensor, Array("n", least=0, whole=True)]
+    weights: Annotated[Tensor, Array("n", above=0)]
+    masses: Annotated[Tensor, Array("C", above=0)]
+    sharpness: Annotated[float, Number(above=0)]
+    temperature: Annotated[float, Number(above=0)]
+
+    def check(self, name: str, sizes: Sizes) -> None:
+        everybody = torch.arange(sizes["C"], device=self.labels.device)
+        ensure(torch.equal(self.labels.unique(), everybody), f"{name}.labels lack a class, or hold others.")
 
     def scores(self, X: Tensor, sharpnesses: tuple[float, ...] | None = None, itself: Tensor | None = None) -> Tensor:
         """Untempered class scores at X, (len(sharpnesses), T, C).

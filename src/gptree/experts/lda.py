@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor
@@ -12,6 +12,7 @@ from gptree.experts.base import Expert, Fit, FittedExpert, ScoreCache, cached, p
 from gptree.experts.calibration import fit_tempered
 from gptree.experts.examples import ALONE, Examples, check_features
 from gptree.settings import require
+from gptree.storage import Array, Number
 
 
 @dataclass(frozen=True)
@@ -80,16 +81,16 @@ class FittedLDA(FittedExpert):
         τ.
     """
 
-    centre: Tensor
-    basis: Tensor
-    variances: Tensor
-    isotropic: float
-    freedom: int
-    means: Tensor
-    counts: Tensor
-    shrinkage: float
-    count_penalty: float
-    temperature: float
+    centre: Annotated[Tensor, Array("d")]
+    basis: Annotated[Tensor, Array("d r", least=-1.001, most=1.001)]
+    variances: Annotated[Tensor, Array("r", least=0)]
+    isotropic: Annotated[float, Number(least=1e-30)]
+    freedom: Annotated[int, Number(least=1, whole=True)]
+    means: Annotated[Tensor, Array("C d")]
+    counts: Annotated[Tensor, Array("C", least=1)]
+    shrinkage: Annotated[float, Number(least=1e-6, most=1)]
+    count_penalty: Annotated[float, Number(least=0)]
+    temperature: Annotated[float, Number(above=0)]
 
     @classmethod
     def of(cls, examples: Examples) -> FittedLDA:

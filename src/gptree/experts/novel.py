@@ -13,8 +13,9 @@ left-out examples of the novel classes,
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Annotated, Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -28,7 +29,7 @@ from gptree.experts.lda import FittedLDA
 from gptree.experts.pool import pooled
 from gptree.experts.random_features import FittedRandomFeatures
 from gptree.experts.ridge import FittedKernelRidge, KernelRidge
-from gptree.storage import Serializable
+from gptree.storage import Array, Number, Part, Serializable, Sizes, ensure
 
 #: A session may not take long: beyond so many examples in memory, regression is on a balanced part of them.
 RIDGE = KernelRidge(at_most=4_000)
@@ -37,6 +38,8 @@ RIDGE = KernelRidge(at_most=4_000)
 @dataclass(frozen=True, eq=False)
 class FittedSingle(FittedExpert):
     """The expert of a model that knows one class: it is that one."""
+
+    fixed_sizes: ClassVar[Mapping[str, int]] = {"C": 1}
 
     def log_probabilities(self, X: Tensor, raw: Any = None, cache: ScoreCache | None = None) -> Tensor:
         return X.new_zeros(len(X), 1)
@@ -65,11 +68,14 @@ class NovelClassExperts(Serializable):
     lda: FittedLDA
     random_lda: FittedRandomFeatures
     density: FittedKernelDensity
-    ridge_penalty: float
-    ridge_temperature: float
-    root_weights: Tensor
-    bias: float
-    novel_weights: Tensor
+    ridge_penalty: Annotated[float, Number(above=0)]
+    ridge_temperature: Annotated[float, Number(above=0)]
+    root_weights: Annotated[Tensor, Array("4")]
+    bias: Annotated[float, Number()]
+    novel_weights: Annotated[Tensor, Array("4")]
+
+    def check(self, name: str, sizes: Sizes) -> None:
+        ensure(isinstance(self.random_lda.expert, FittedLDA), f"{name}.random_lda is not on a FittedLDA.")
 
     def grown(
         self, base: FittedExpert, kept: Tensor, X: Tensor, y: Tensor, base_left_out: Tensor
@@ -147,14 +153,17 @@ class FittedBaseNovelExpert(FittedExpert):
     novel_weights : tensor
     """
 
-    base: FittedExpert
+    base: Annotated[FittedExpert, Part(C="B")]
     lda: FittedLDA
     random_lda: FittedRandomFeatures
     density: FittedKernelDensity
     ridge: FittedKernelRidge
-    root_weights: Tensor
-    bias: float
-    novel_weights: Tensor
+    root_weights: Annotated[Tensor, Array("4")]
+    bias: Annotated[float, Number()]
+    novel_weights: Annotated[Tensor, Array("4")]
+
+    def check(self, name: str, sizes: Sizes) -> None:
+        ensure(sizes.get("B", 1) < sizes["C"], f"{name}.base leaves no class for the novel ones.")
 
     def log_probabilities(self, X: Tensor, raw: Any = None, cache: ScoreCache | None = None) -> Tensor:
         cache = {} if cache is None else cache

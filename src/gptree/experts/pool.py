@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import torch
@@ -18,6 +18,7 @@ from gptree.experts.examples import Examples
 from gptree.experts.lda import LDA
 from gptree.experts.ridge import KernelRidge
 from gptree.settings import require
+from gptree.storage import Array, Part
 
 RIDGE = 1e-2  # pulls the weights to 1/K, which they are if there is nothing to learn from
 MAX_STEPS = 50
@@ -82,8 +83,8 @@ class FittedPool(FittedExpert):
     weights : tensor (K,)
     """
 
-    experts: tuple[FittedExpert, ...]
-    weights: Tensor
+    experts: Annotated[tuple[FittedExpert, ...], Part(count="K")]
+    weights: Annotated[Tensor, Array("K", least=0)]
 
     def log_probabilities(self, X: Tensor, raw: Any = None, cache: ScoreCache | None = None) -> Tensor:
         cache = {} if cache is None else cache

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor
@@ -11,6 +11,7 @@ from torch import Tensor
 from gptree.experts.base import Expert, Fit, FittedExpert, ScoreCache, cached, require_expert
 from gptree.experts.examples import Examples, check_features
 from gptree.settings import require_whole
+from gptree.storage import Array, Part
 
 
 @dataclass(frozen=True)
@@ -74,8 +75,8 @@ class FittedRandomFeatures(FittedExpert):
     unit_length : bool
     """
 
-    expert: FittedExpert
-    projection: Tensor
+    expert: Annotated[FittedExpert, Part(d="count")]
+    projection: Annotated[Tensor, Array("d count")]
     unit_length: bool
 
     def features(self, X: Tensor) -> Tensor:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -15,6 +15,7 @@ from gptree.experts.calibration import CalibrationRows, choose, fill_own, fit_te
 from gptree.experts.examples import ALONE, Examples, check_features
 from gptree.experts.products import DOUBLE_UP_TO, check_unit_length, chunks, shared_products
 from gptree.settings import require_whole
+from gptree.storage import Array, Number
 
 
 @dataclass(frozen=True)
@@ -153,9 +154,9 @@ class FittedRidge(FittedExpert):
         τ.
     """
 
-    weights: Tensor
-    penalty: float
-    temperature: float
+    weights: Annotated[Tensor, Array("d C")]
+    penalty: Annotated[float, Number(least=0)]
+    temperature: Annotated[float, Number(above=0)]
 
     def log_probabilities(self, X: Tensor, raw: Any = None, cache: ScoreCache | None = None) -> Tensor:
         check_features(X, len(self.weights))
@@ -177,10 +178,10 @@ class FittedKernelRidge(FittedExpert):
         τ.
     """
 
-    points: Tensor
-    weights: Tensor
-    penalty: float
-    temperature: float
+    points: Annotated[Tensor, Array("m d", least=-1.01, most=1.01)]
+    weights: Annotated[Tensor, Array("m C")]
+    penalty: Annotated[float, Number(least=0)]
+    temperature: Annotated[float, Number(above=0)]
 
     def scores(self, X: Tensor) -> Tensor:
         check_features(X, self.points.shape[1])

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
 
+import torch
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
@@ -14,19 +15,24 @@ from gptree.incremental.journal import ClassRegistry
 from gptree.incremental.strategies import Strategy
 from gptree.inference import Inference, LargeNodes, PredictAt
 from gptree.model import ForestModel
-from gptree.storage import Serializable
+from gptree.storage import Array, Serializable, Sizes, ensure
 
 
 @dataclass(frozen=True, eq=False)
 class Novelty(Serializable):
     """How strange the examples of the base session were to its model, each left out."""
 
-    values: Tensor
+    values: Annotated[Tensor, Array("n", least=-1e-3, most=1.001)]
     """(n,)."""
-    y: Tensor
+    y: Annotated[Tensor, Array("n", below="C")]
     """(n,) class numbers."""
-    exemplars: Tensor
+    exemplars: Annotated[Tensor, Array("m", below="n", distinct=True)]
     """(m,) which of them are the exemplars."""
+
+    def check(self, name: str, sizes: Sizes) -> None:
+        classes = self.y[self.exemplars]
+        everybody = torch.arange(sizes["C"], device=classes.device)
+        ensure(torch.equal(classes.unique_consecutive(), everybody), f"{name}.exemplars are not class after class.")
 
 
 @dataclass(frozen=True, eq=False)

@@ -2,20 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
-from gpytorch.kernels import Kernel
+from gpytorch.kernels import CosineKernel, Kernel
 from torch import Tensor
 
-from gptree.inference import DensePosterior, Diagnostics, Grams, LinearPosterior, NodePredictor, SparsePosterior
+from gptree.inference import (
+    DensePosterior,
+    Diagnostics,
+    Grams,
+    LinearPosterior,
+    NodePosterior,
+    NodePredictor,
+    SparsePosterior,
+)
+from gptree.inference.grams import finite
 from gptree.model.forest import ForestModel
-from gptree.storage import StorageError, kernel_from_parts, kernel_to_parts
+from gptree.storage import Array, Number, Sizes, agree, ensure, kernel_from_parts, kernel_to_parts, reading
 from gptree.tree import ClassTree
 
 _POSTERIORS = {family.kind: family for family in (DensePosterior, LinearPosterior, SparsePosterior)}
-_POSTERIOR_TENSORS = {"dense": ("omega",), "linear": ("omega",), "sparse": ("precision",)}
+_NODES, _ROWS = Array("v", least=0, whole=True), Array("v n", below="N")
+#: What the arrays of a posterior are: v nodes, n points or inducing points each, s draws.
+_STATED = {
+    "dense": {"nodes": _NODES, "rows": _ROWS, "weights": Array("s v n"), "omega": Array("s v n", least=0, most=1e9)},
+    "linear": {"nodes": _NODES, "rows": _ROWS, "weights": Array("s v d"), "omega": Array("s v n", least=0, most=1e9)},
+    "sparse": {"nodes": _NODES, "rows": _ROWS, "weights": Array("1 v n"), "precision": Array("v n n")},
+}
+#: And those of the diagnostics, of V nodes.
+_DIAGNOSTICS = {
+    "nodes": Array("V", below="V", distinct=True),
+    "sweeps": Array("V", least=0, whole=True),
+    "bound": Array("V"),
+    "change": Array("V", least=0),
+    "converged": Array("V", truth=True),
+    "r_hat": Array("V", least=0),
+    "jitter": Array("V", least=0),
+}
+_KEYS = {"trees", "posteriors", "kernel", "memory_budget"}
 
 
 def model_to_parts(model: ForestModel) -> tuple[dict[str, Any], dict[str, Tensor]]:
@@ -31,7 +58,7 @@ def model_to_parts(model: ForestModel) -> tuple[dict[str, Any], dict[str, Tensor
     tensors["features"] = grams.X
     tensors |= {f"node_of.{t}": nodes for t, nodes in enumerate(model.node_of)}
     for i, posterior in enumerate(posteriors):
-        for name in ("nodes", "rows", "weights", *_POSTERIOR_TENSORS[posterior.kind]):
+        for name in _STATED[posterior.kind]:
             tensors[f"posterior.{i}.{name}"] = getattr(posterior, name)
     for name, value in vars(model.diagnostics).items():
         if value is not None:
@@ -44,29 +71,109 @@ def model_from_parts(
     tensors: Mapping[str, Tensor],
     device: torch.device,
     kernel: Kernel | None = None,
+    sizes: Sizes | None = None,
+    name: str = "model",
 ) -> ForestModel:
-    """The model again, on a device; `kernel` is needed only for kernels that GPyTorch does not have."""
-    try:
-        X = tensors["features"].to(device)
-        fitted = kernel_from_parts(document["kernel"], tensors, "kernel", kernel, X.dtype)
-        grams = Grams(fitted.to(device), X, document["memory_budget"] // 4)
-        posteriors = []
-        for i, kind in enumerate(document["posteriors"]):
-            names = ("nodes", "rows", "weights", *_POSTERIOR_TENSORS[kind])
-            parts = {name: tensors[f"posterior.{i}.{name}"].to(device) for name in names}
-            posteriors.append(_POSTERIORS[kind](**parts))
-        diagnostics = {
-            name.removeprefix("diagnostics."): value
-            for name, value in tensors.items()
-            if name.startswith("diagnostics.")
+    """The model again, on a device, checked.
+
+    Parameters
+    ----------
+    document, tensors
+        As `model_to_parts` has them, among others.
+    device : torch.device
+    kernel : Kernel, optional
+        Needed only for kernels that GPyTorch does not have.
+    sizes : dict, optional
+        C and d, where they are known; they are added otherwise, and N, the number of rows.
+    name : str
+        For messages.
+
+    Raises
+    ------
+    StorageError
+        If it is not as `docs/format.md` says.
+    """
+    whole = isinstance(document, Mapping) and document.keys() >= _KEYS
+    ensure(whole, f"{name} is incomplete or damaged: parts are missing.")
+    budget = Number(least=2**20, most=2**62, whole=True).check(f"{name}.memory_budget", document["memory_budget"])
+    sizes = {} if sizes is None else sizes
+    trees = _trees(document["trees"], sizes, name)
+    X = Array("N d").check(f"{name}.features", tensors.get("features"), sizes)
+    posteriors = _posteriors(document["posteriors"], tensors, X, sizes, name)
+    inner = sizes | {"inner": sizes["C"] - 1, "V": sum(len(p.nodes) for p in posteriors)}
+    nodes = torch.cat([torch.zeros(0, dtype=torch.long), *(p.nodes for p in posteriors)])
+    ensure(torch.equal(nodes.sort().values, torch.arange(inner["V"])), f"{name} does not have every node once.")
+    stated = Array("inner", below="V", distinct=True)
+    node_of = [stated.check(f"{name}.node_of.{t}", tensors.get(f"node_of.{t}"), inner) for t in range(len(trees))]
+    fitted = kernel_from_parts(document["kernel"], tensors, "kernel", kernel, X.dtype, sizes["d"], inner["V"])
+    diagnostics = {
+        key: stated.check(f"{name}.diagnostics.{key}", tensors[f"diagnostics.{key}"], inner)
+        for key, stated in _DIAGNOSTICS.items()
+        if f"diagnostics.{key}" in tensors
+    }
+    ensure({"nodes", "sweeps"} <= diagnostics.keys(), f"{name} lacks its diagnostics.")
+    grams = Grams(fitted.to(device), X.to(device), budget // 4)
+    _check_factors(posteriors, Grams(fitted, X, budget // 4), name)
+    placed = [replace(p, **{key: value.to(device) for key, value in vars(p).items()}) for p in posteriors]
+    return ForestModel(
+        trees=trees,
+        node_of=tuple(nodes.to(device) for nodes in node_of),
+        predictor=NodePredictor(grams, placed, budget),
+        diagnostics=Diagnostics(**diagnostics),
+        memory_budget=budget,
+    )
+
+
+def _trees(documents: Any, sizes: Sizes, name: str) -> tuple[ClassTree, ...]:
+    ensure(isinstance(documents, list) and len(documents) > 0, f"{name} has no trees.")
+    with reading(f"a tree of {name}"):
+        trees = tuple(ClassTree.from_json(tree) for tree in documents)
+    for t, tree in enumerate(trees):
+        agree(f"{name}.trees.{t}", sizes, "C", tree.n_classes)
+    return trees
+
+
+def _posteriors(kinds: Any, tensors: Mapping[str, Tensor], X: Tensor, sizes: Sizes, name: str) -> list[NodePosterior]:
+    """The posteriors of all nodes; letters of their own sizes are those of one posterior only."""
+    ensure(isinstance(kinds, list) and all(isinstance(kind, str) for kind in kinds), f"{name} has no posteriors.")
+    out = []
+    for i, kind in enumerate(kinds):
+        ensure(kind in _POSTERIORS, f"{name} has a posterior of the unknown kind {kind!r:.80}.")
+        own, label = dict(sizes), f"{name}.posterior.{i}"
+        parts = {
+            part: stated.check(f"{label}.{part}", tensors.get(f"posterior.{i}.{part}"), own)
+            for part, stated in _STATED[kind].items()
         }
-        trees = tuple(ClassTree.from_json(tree) for tree in document["trees"])
-        return ForestModel(
-            trees=trees,
-            node_of=tuple(tensors[f"node_of.{t}"].to(device) for t in range(len(trees))),
-            predictor=NodePredictor(grams, posteriors, document["memory_budget"]),
-            diagnostics=Diagnostics(**diagnostics),
-            memory_budget=document["memory_budget"],
-        )
-    except (KeyError, TypeError) as error:
-        raise StorageError(f"the stored model is incomplete or damaged: {error!r}.") from None
+        alike = all(value.dtype == X.dtype for value in parts.values() if value.is_floating_point())
+        ensure(alike, f"{label} is not in the precision of the features.")
+        out.append(_POSTERIORS[kind](**parts))
+    return out
+
+
+def _check_factors(posteriors: Sequence[NodePosterior], grams: Grams, name: str) -> None:
+    """Raise unless the matrices that variances need can be factorised.
+
+    I + Ω^½ K Ω^½ can, for a positive semi-definite K, unless rounding errors are larger than I. Where they might be, or
+    K might not be positive semi-definite, it is tried.
+    """
+    linear = grams.features is not None
+    doubtful = any(isinstance(part, CosineKernel) for part in grams.kernel.modules())
+    for i, p in enumerate(posteriors):
+        label = f"{name}.posterior.{i}"
+        ensure(linear or not isinstance(p, LinearPosterior), f"{label} is for a linear kernel, which this is not.")
+        with torch.no_grad(), reading(label):
+            diagonal = finite(grams.diagonal(p.nodes, p.rows))
+            ensure(bool((diagonal >= 0).all()), f"{label} has a kernel with negative variances.")
+            if isinstance(p, SparsePosterior):
+                eye = torch.eye(p.rows.shape[1], dtype=p.precision.dtype)
+                slack = 1e3 * torch.finfo(eye.dtype).eps * p.precision.diagonal(dim1=1, dim2=2).amax(1)
+                more = p.precision - (1 - slack.clamp_min(1e-6)[:, None, None]) * eye
+                sound = not bool(torch.linalg.cholesky_ex(more).info.any())
+                ensure(sound, f"{label}.precision is not I + (positive semi-definite).")
+                if doubtful:
+                    p.factoriser(grams)(slice(0, 1))
+                continue
+            size = float(p.omega.max()) * float(diagonal.max()) * p.rows.shape[1]
+            if doubtful or size * torch.finfo(diagonal.dtype).eps > 1e-2:
+                for draw in range(len(p.omega)):
+                    p.factoriser(grams)(slice(draw, draw + 1))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any, ClassVar, Self
@@ -10,7 +11,11 @@ import numpy as np
 from gpytorch.kernels import Kernel
 
 from gptree.settings import Settings
-from gptree.storage.folder import StorageError
+from gptree.storage.errors import StorageError, ensure
+from gptree.storage.fields import check_types
+
+#: Bytes that labels may take beyond what they need: an array of strings is as wide as its dtype says.
+SPARE_LABEL_BYTES = 2**20
 
 KERNEL = {"@": "kernel"}  # stands for a kernel object, which is stored beside the parameters
 
@@ -81,19 +86,23 @@ def decode(value: Any, settings: Sequence[type] = ()) -> Any:
         return [decode(item, settings) for item in value]
     if not isinstance(value, dict):
         return value
-    name = value["@"]
+    name = value.get("@")
+    ensure(isinstance(name, str), f"a stored value names no settings: {value!r:.80}.")
     if value == KERNEL:
         return None
     rest = {key: item for key, item in value.items() if key != "@"}
     if name in JsonValue._kinds:
         return JsonValue._kinds[name].from_json(rest)
-    kind: Any = next((kind for kind in settings if kind.__name__ == name), Settings.kind(name))
+    kind: Any
+    kind = next((kind for kind in settings if kind.__name__ == name), Settings.kind(name))
     if kind is None:
         raise StorageError(
             f"the stored setting {name!r} is unknown here. Import the module that defines it, or hand the class over: "
             f"load_model(folder, settings=[{name}])."
         )
-    return kind(**{key: as_tuples(decode(item, settings)) for key, item in rest.items()})
+    values = {key: as_tuples(decode(item, settings)) for key, item in rest.items()}
+    check_types(kind, values)
+    return kind(**values)
 
 
 def as_tuples(value: Any) -> Any:
@@ -117,6 +126,34 @@ def labels_to_json(labels: np.ndarray) -> dict[str, Any]:
     return {"dtype": labels.dtype.str if labels.dtype.kind != "O" else "object", "values": values}
 
 
-def labels_from_json(data: Mapping[str, Any]) -> np.ndarray:
-    """The labels that `labels_to_json` wrote."""
-    return np.array(data["values"], dtype=np.dtype(data["dtype"]))
+def labels_from_json(data: Mapping[str, Any], name: str = "classes") -> np.ndarray:
+    """The labels that `labels_to_json` wrote: at least one, all different, and of the kind that their dtype says."""
+    ensure(isinstance(data, Mapping) and data.keys() == {"dtype", "values"}, f"{name} are no labels.")
+    dtype, values = data["dtype"], data["values"]
+    ensure(isinstance(values, list) and len(values) > 0, f"{name} are no list of labels.")
+    check_labels(values, name)
+    if dtype == "object":
+        return np.array(values, dtype=object)
+    match = re.fullmatch(r"([<>|=])(?:(b)1|([iu])[1248]|(f)[248]|(U)(\d{1,9}))", str(dtype))
+    ensure(match is not None, f"{name} have the dtype {dtype!r:.80}, which labels cannot have.")
+    assert match is not None
+    kind: Any = bool if match[2] else int if match[3] else float if match[4] else str
+    ensure({type(value) for value in values} == {kind}, f"{name} are not of the dtype {dtype}.")
+    if match[5]:
+        width, longest = int(match[6]), max(map(len, values))
+        spare = 4 * len(values) * (width - longest)
+        ensure(0 <= spare <= SPARE_LABEL_BYTES, f"{name} have the dtype {dtype}; the longest has {longest} letters.")
+    labels = np.array(values, dtype=np.dtype(dtype))
+    ensure(labels.tolist() == values, f"{name} do not fit the dtype {dtype}.")
+    return labels
+
+
+def check_labels(values: Sequence[Any], name: str) -> None:
+    """A `StorageError` unless values are numbers, strings or booleans, and all different."""
+    for value in values:
+        plain = isinstance(value, bool | int | float | str)
+        ensure(
+            plain and (not isinstance(value, float) or np.isfinite(value)),
+            f"{name} hold {value!r:.80}, which is no label.",
+        )
+    ensure(len(set(values)) == len(values), f"{name} hold a label twice.")

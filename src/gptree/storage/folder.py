@@ -18,9 +18,11 @@ from typing import Any, TypeVar
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save
+from safetensors.torch import load, save
 from torch import Tensor
 
+from gptree.storage.document import inside, parse_document
+from gptree.storage.errors import StorageError, ensure
 from gptree.storage.files import LEFT_OVERS, write_atomically
 from gptree.storage.locks import LOCK, locked
 from gptree.storage.version2 import upgraded
@@ -32,10 +34,6 @@ _ARRAYS = re.compile(r"arrays-[0-9a-f]{16}\.safetensors")
 _SAFETENSORS_LEFT_OVERS = re.compile(r"\.tmp\w{6}")  # where safetensors itself wrote the file, as it did before
 
 Read = TypeVar("Read")
-
-
-class StorageError(ValueError):
-    """A folder that holds no model, a damaged one, or one of a version that cannot be read."""
 
 
 # ---------------------------------------------------------------------------------------------------------- writing
@@ -128,30 +126,30 @@ def _read(folder: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     path = folder / DOCUMENT
     if not path.is_file():
         raise StorageError(f"{folder} holds no gptree model: there is no {DOCUMENT} in it.")
-    try:
-        document = json.loads(path.read_text(encoding="utf-8"))
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise StorageError(f"{path} is damaged: it is not valid JSON ({error}).") from None
+    document = parse_document(path.read_bytes(), path)
     if not isinstance(document, dict) or document.get("format") != FORMAT:
         raise StorageError(f"{path} was not written by gptree.")
     version = document.get("version")
-    if version not in (2, VERSION):
+    if version not in (2, VERSION) or not isinstance(version, int):
         raise StorageError(
             f"{folder} holds a model of format version {version}; this gptree reads versions 2 to {VERSION}. "
             "Load it with the gptree that wrote it, or install a newer gptree."
         )
     if document.pop("checksum", None) != _checksum(document):
         raise StorageError(f"{path} is damaged: its content differs from what was written.")
-    arrays = folder / Path(str(document.get("arrays"))).name
+    arrays = inside(folder, document.get("arrays"), ".safetensors")
     if not arrays.is_file():
         raise StorageError(f"{folder} is damaged: {arrays.name} is missing.")
-    if _digest(arrays) != document.get("sha256"):
+    content = arrays.read_bytes()  # once: a writer may remove the file at any time
+    if hashlib.sha256(content).hexdigest() != document.get("sha256"):
         raise StorageError(f"{arrays} is damaged: its checksum differs from the one in {DOCUMENT}.")
     try:
         # copied, so that they start where new arrays do: products may differ in the last bit by alignment
-        tensors = {name: value.clone() for name, value in load_file(arrays).items()}
-        tensors |= {name: tensors[other] for name, other in document["aliases"].items()}
-    except (SafetensorError, KeyError) as error:
+        tensors = {name: value.clone() for name, value in load(content).items()}
+        aliases = document.get("aliases")
+        ensure(isinstance(aliases, dict), f"{folder} is damaged: aliases is no table of names.")
+        tensors |= {name: tensors[other] for name, other in aliases.items()}
+    except (SafetensorError, KeyError, TypeError) as error:
         raise StorageError(f"{folder} is damaged: {error}.") from None
     return upgraded(document, tensors) if version == 2 else (document, tensors)
 
@@ -170,11 +168,6 @@ def _without_copies(tensors: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], d
             known[place] = name
             stored[name] = value.cpu().clone(memory_format=torch.contiguous_format)
     return stored, aliases
-
-
-def _digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _checksum(document: Mapping[str, Any]) -> str:

@@ -6,7 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar, Self
 
+import torch
 from torch import Tensor
+
+from gptree.storage.errors import StorageError, ensure
+from gptree.storage.fields import Array, Number, Part, Sizes, agree, bare, conforms, declared, rule
 
 State = tuple[dict[str, Tensor], dict[str, Any]]
 """Tensors by name, and a dictionary that JSON can hold."""
@@ -14,9 +18,14 @@ State = tuple[dict[str, Tensor], dict[str, Any]]
 
 @dataclass(frozen=True, eq=False)
 class Serializable:
-    """A frozen record of tensors, plain values and other records that can be taken apart and put together again."""
+    """A frozen record of tensors, plain values and other records that can be taken apart and put together again.
+
+    What its fields must be is declared in their annotations; see `gptree.storage.fields`.
+    """
 
     _kinds: ClassVar[dict[str, type[Serializable]]] = {}
+    fixed_sizes: ClassVar[Mapping[str, int]] = {}
+    """Sizes that all records of the class have, by their letters."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -28,6 +37,9 @@ class Serializable:
             value = getattr(self, item.name)
             if isinstance(value, Tensor):
                 object.__setattr__(self, item.name, value.contiguous())
+
+    def check(self, name: str, sizes: Sizes) -> None:
+        """Raise a `StorageError` unless fields that were read from a file fit each other, beyond what they declare."""
 
     def single(self) -> Self:
         """The same in single precision, throughout."""
@@ -64,20 +76,77 @@ def _nest(name: str, part: Serializable, tensors: dict[str, Tensor]) -> dict[str
     return settings
 
 
-def restore(tensors: dict[str, Tensor], settings: dict[str, Any]) -> Any:
-    """The record whose `state()` this is."""
-    kind = Serializable._kinds.get(settings.get("kind", ""))
-    if kind is None:
-        raise ValueError(f"unknown kind of stored value {settings.get('kind')!r}: import the module that defines it.")
-    values: dict[str, Any] = {key: value for key, value in tensors.items() if "." not in key}
-    for key, value in settings.items():
-        if isinstance(value, dict):
-            values[key] = restore(below(key, tensors), value)
-        elif isinstance(value, list):
-            values[key] = tuple(restore(below(f"{key}.{k}", tensors), part) for k, part in enumerate(value))
-        elif key != "kind":
-            values[key] = value
-    return kind(**values)
+def restore(tensors: Mapping[str, Tensor], settings: Any, sizes: Sizes | None = None, name: str = "record") -> Any:
+    """The record whose `state()` this is, checked against what its class declares (see `gptree.storage.fields`).
+
+    Parameters
+    ----------
+    tensors, settings : dict
+        As `state` gives them.
+    sizes : dict, optional
+        Sizes that are known, such as C and d; those that the record had first are added.
+    name : str
+        For messages.
+
+    Raises
+    ------
+    StorageError
+        If it is not such a record.
+    """
+    sizes = {} if sizes is None else sizes
+    ensure(isinstance(settings, dict), f"{name} is no stored record.")
+    kind = Serializable._kinds.get(str(settings.get("kind")))
+    if kind is None or kind.state is not Serializable.state:  # others say that they cannot be stored
+        raise StorageError(
+            f"{name} is of the unknown kind {settings.get('kind')!r:.80}: import the module that defines it."
+        )
+    for letter, size in kind.fixed_sizes.items():
+        agree(name, sizes, letter, size)
+    hints = declared(kind)
+    values = {
+        item.name: _restored_field(name, item.name, hints.get(item.name, Any), tensors, settings, sizes)
+        for item in fields(kind)
+    }
+    names = {key.partition(".")[0] for key in tensors} | (settings.keys() - {"kind"})
+    ensure(names <= values.keys(), f"{name} has the unknown parts {sorted(names - values.keys())!r:.80}.")
+    precisions = {value.dtype for value in values.values() if isinstance(value, Tensor) and value.is_floating_point()}
+    ensure(len(precisions) <= 1, f"{name} has arrays of different precisions.")
+    record = kind(**values)
+    record.check(name, sizes)
+    return record
+
+
+def _restored_field(
+    record: str, name: str, annotation: Any, tensors: Mapping[str, Tensor], settings: Mapping[str, Any], sizes: Sizes
+) -> Any:
+    """One field of a record."""
+    label = f"{record}.{name}"
+    stated, kind = rule(annotation), bare(annotation)
+    if name in tensors:
+        ensure(name not in settings and conforms(tensors[name], kind), f"{label} is an array, but should be none.")
+        if isinstance(stated, Array):
+            return stated.check(label, tensors[name], sizes)
+        finite = not tensors[name].is_floating_point() or bool(torch.isfinite(tensors[name]).all())
+        ensure(finite, f"{label} holds numbers that are not finite.")
+        return tensors[name]
+    ensure(name in settings, f"{label} is missing.")
+    value, part = settings[name], stated if isinstance(stated, Part) else Part()
+    if isinstance(value, dict):
+        value = _restored_part(label, below(name, tensors), value, part, sizes)
+    elif isinstance(value, list):
+        parts = enumerate(value)
+        value = tuple(_restored_part(f"{label}.{k}", below(f"{name}.{k}", tensors), v, part, sizes) for k, v in parts)
+        if part.count is not None:
+            agree(label, sizes, part.count, len(value))
+    ensure(conforms(value, kind), f"{label} is a {type(value).__name__}, which it cannot be.")
+    return stated.check(label, value) if isinstance(stated, Number) else value
+
+
+def _restored_part(label: str, tensors: Mapping[str, Tensor], settings: Any, part: Part, sizes: Sizes) -> Any:
+    within = part.sizes(sizes)
+    value = restore(tensors, settings, within, label)
+    part.take(label, within, sizes)
+    return value
 
 
 def present(prefix: str, /, **tensors: Tensor | None) -> dict[str, Tensor]:

@@ -28,12 +28,16 @@ from gptree.deep.loop.processes import Processes
 from gptree.deep.loop.state import Best, State
 from gptree.deep.loop.task import Rows, Task
 from gptree.storage import (
+    COUNT,
     DOCUMENT,
+    Number,
     StorageError,
     below,
     clear_left_overs,
+    ensure,
     locked,
     read_folder,
+    reading,
     write_figure,
     write_folder,
 )
@@ -64,7 +68,10 @@ class Checkpoints:
             if self.folder is not None and self._group.is_main:
                 try:
                     stack.enter_context(locked(self.folder))
-                    clear_left_overs(self.folder)
+                    for place in (self.folder, self.folder / "last", self.folder / "best"):
+                        if place.is_dir():
+                            with locked(place):
+                                clear_left_overs(place)
                 except OSError as error:
                     # A training that is done is only read, wherever it is.
                     if error.errno not in _READ_ONLY or not (self.folder / "last" / DOCUMENT).exists():
@@ -84,22 +91,24 @@ class Checkpoints:
                 RuntimeWarning,
                 stacklevel=2,
             )
-        if document["tree"] is not None:
-            head = self._task.head.stored_head(document["tree"], below("layer", tensors), self._task.problem)
-            state.join(head.to(self._group.device))
-        state.load_model(tensors)
-        state.load_momentum(tensors)
-        state.total.copy_(tensors["total"])
-        state.epoch, state.step, state.log = document["epoch"], document["step"], document["log"]
-        state.started = time.perf_counter() - document["seconds"]
-        if document["scaler"]:
-            self._group.scaler.load_state_dict(document["scaler"])
+        with reading(self.folder / "last"):
+            if document["tree"] is not None:
+                head = self._task.head.stored_head(document["tree"], below("layer", tensors), self._task.problem)
+                state.join(head.to(self._group.device))
+            state.load_model(tensors)
+            state.load_momentum(tensors)
+            state.total.copy_(tensors["total"])
+            state.epoch, state.step, state.log = document["epoch"], document["step"], document["log"]
+            state.started = time.perf_counter() - document["seconds"]
+            if document["scaler"]:
+                self._group.scaler.load_state_dict(document["scaler"])
         final = state.head is not None or not self._task.training.trains_head
         if final and (self.folder / "best" / DOCUMENT).exists():
             document, tensors = self._read("best")
             state.best = Best(document["epoch"], document["value"], tensors)
-        if not self._has_log(state):  # the training was interrupted between checkpoint and log
-            self.save_log(state)
+        with reading(self.folder):
+            if not self._has_log(state):  # the training was interrupted between checkpoint and log
+                self.save_log(state)
 
     def save(self, state: State) -> None:
         """Write `last/`; the state must be finite."""
@@ -155,14 +164,34 @@ class Checkpoints:
         document, tensors = read_folder(self.folder / name)
         if document.get("kind") != KIND:
             raise StorageError(f"{self.folder / name} holds no checkpoint of a training.")
-        stored = document["identity"]
+        stored = document.get("identity")
+        ensure(isinstance(stored, dict), f"{self.folder / name} does not say which training it is of.")
+        assert isinstance(stored, dict)
         for key in sorted(self._identity | stored):
             if key != FIRST_WEIGHTS and stored.get(key) != self._identity.get(key):
                 raise ValueError(
                     f"{self.folder} holds a training with {key} {stored.get(key)}, not {self._identity.get(key)}: "
                     "go on with the same data and settings, or choose another folder."
                 )
+        self._check(document, tensors, name)
         return document, tensors
+
+    def _check(self, document: dict[str, Any], tensors: dict[str, Tensor], name: str) -> None:
+        """Complain of numbers that no training has; what is missing, or does not fit, shows as it is used."""
+        Number(least=0, most=self._task.training.epochs, whole=True).check("epoch", document.get("epoch"))
+        if name == "best":
+            Number().check("value", document.get("value"))
+        else:
+            COUNT.check("step", document.get("step"))
+            Number(least=0).check("seconds", document.get("seconds"))
+            log = document.get("log")
+            rows = isinstance(log, list) and all(isinstance(row, dict) for row in log)
+            ensure(rows, "the log of a training has a table for each epoch.")
+        for key, value in tensors.items():
+            bound = "_constraint." in key  # of a hyper-parameter: may be infinite
+            finite = bound or not value.is_floating_point() or bool(torch.isfinite(value).all())
+            ensure(finite, f"{self.folder} holds numbers in {key} that are not finite.")
+            ensure(not key.endswith("running_var") or bool((value >= 0).all()), f"{key} holds negative variances.")
 
 
 def identity(task: Task, network: nn.Module) -> dict[str, str]:
