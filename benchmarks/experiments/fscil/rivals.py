@@ -252,9 +252,9 @@ def run(trial: Trial, folder: Path) -> Mapping[str, Any]:
 def candidates(data: str, rival: str) -> dict[str, NetworkRivalSettings]:
     """Settings to rehearse, by what sets them apart; the published ones are rehearsed for their temperature alone."""
     kind = NETWORK_RIVALS[rival].settings_type
-    start, every = kind.tuned(), kind.tuned().candidates()
-    if data != "mini-pictures":  # all of a network is trained there alone: it takes long
-        every = [settings for settings in every if settings.session.trainable == "last-block"]
+    start = kind.tuned()
+    # a whole network is trained by published settings alone: it takes long
+    every = [settings for settings in start.candidates() if settings.session.trainable == "last-block"]
     found = {_difference(settings, start): settings for settings in every}
     return found | ({TAO: kind.tao(SETS[data].published)} if data != "cifar-pictures" else {})
 
