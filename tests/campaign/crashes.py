@@ -269,7 +269,7 @@ _known: dict[Path, tuple[Any, Any]] = {}
 PARTS = (
     Part(
         "kills",
-        "kill -9 before every open, write, fsync, rename and unlink of a save, a change, a checkpoint and a run",
+        "kill -9 at every open, write, fsync, rename and unlink of a save, a change, a checkpoint, a run",
         len(UNITS),
         check_kills,
         seconds=1800.0,

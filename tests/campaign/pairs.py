@@ -184,7 +184,7 @@ PARTS = (
     Part("runs", "Two methods that write into one run folder", 100, check_runs, share=()),
     Part(
         "commands",
-        "Two real `gptree add` of one model, one of them killed in two of three tries",
+        "Two real `gptree add` of one model, one of them killed in two tries of three",
         120,
         check_commands,
         seconds=300.0,
