@@ -117,8 +117,8 @@ FEW = Line("gptree forest, held-out rows only", "forest, shared root", held_out=
 CALIBRATED = Line("gptree forest, calibrated on held-out rows", "forest, shared root", held_out="calibrate")
 RIVALS = (
     Line("nearest class mean", "rival: class-mean"),
-    Line("TEEN, α = 0.5", "rival: teen"),
-    Line("TEEN, α = 0.1", "rival: teen-0.1"),
+    Line("TEEN", "rival: teen"),
+    Line("TEEN, weight 0.1", "rival: teen-0.1"),
     Line("streaming LDA", "rival: slda"),
     Line("RanPAC", "rival: ranpac"),
     Line("RanPAC, class-balanced", "rival: ranpac-balanced"),
