@@ -18,7 +18,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import validate_data
 from torch import Tensor
 
-from gptree.estimators.base import TreeEstimator
+from gptree.estimators.base import TreeEstimator, change
 from gptree.estimators.explain import ExplainMixin
 from gptree.estimators.feature_map import make_feature_map
 from gptree.estimators.incremental import IncrementalMixin
@@ -54,6 +54,7 @@ UNSETTLED_SHARE = 0.05
 class _TreeClassifier(IncrementalMixin, OpenSetMixin, ExplainMixin):
     """Behaviour that a single tree and a forest share."""
 
+    @change
     def fit(self, X: Any, y: Any, held_out: Any = None) -> Self:
         """Fit to features and labels. A failed fit leaves the estimator as it was.
 
@@ -86,7 +87,7 @@ class _TreeClassifier(IncrementalMixin, OpenSetMixin, ExplainMixin):
                 f"there is one class only, {classes.tolist()[0]!r}: every prediction will be it until add_classes "
                 "brings another.",
                 UserWarning,
-                stacklevel=3,
+                stacklevel=4,
             )
         mask = None if held_out is None else check_held_out(held_out, codes, classes)
         seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
@@ -227,7 +228,7 @@ def _report_convergence(model: ForestModel) -> None:
             "(inference=CoordinateAscent(sweeps=…)), more epochs of mini-batches, or a larger tolerance. See "
             "diagnostics_.",
             ConvergenceWarning,
-            stacklevel=4,
+            stacklevel=5,
         )
 
 
