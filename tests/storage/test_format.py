@@ -15,7 +15,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save
 
-from gptree import load_model
+from gptree import GPTreeClassifier, load_model
 from gptree.storage import StorageError
 
 MODELS = Path(__file__).parents[1] / "saved_models" / "v2"
@@ -175,3 +175,13 @@ def test_a_device_that_is_not_there_says_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match='device="cpu"'):
         load_model(folder)
     load_model(folder, device="cpu")
+
+
+def test_parameters_as_users_write_them_come_back(tmp_path: Path) -> None:
+    settings = {"inference": "gibbs", "prior_mean": "lda", "tree": "chain", "memory_budget": 1e9, "verbose": 0}
+    X, y = [[0.0, 1.0], [0.1, 1.0], [1.0, 0.0], [1.0, 0.1]], list("aabb")
+    model = GPTreeClassifier(**settings, random_state=0).fit(X, y)
+    model.save(tmp_path / "model")
+    loaded = load_model(tmp_path / "model")
+    assert {name: getattr(loaded, name) for name in settings} == settings
+    assert (loaded.predict_proba([[0.5, 0.5]]) == model.predict_proba([[0.5, 0.5]])).all()

@@ -26,13 +26,13 @@ def check_parameters(estimator: Any) -> None:
     """Raise what the estimator says to parameters that it cannot work with."""
     known = re.fullmatch(r"auto|cpu|cuda(:\d{1,3})?|mps|xpu", estimator.device) is not None
     ensure(known, f"device is {estimator.device!r:.80}.")
-    for name, least, most in (
-        ("memory_budget", 2**20, 2**62),
-        ("n_jobs", -1024, 1024),
-        ("random_state", 0, 2**32 - 1),
+    for name, stated in (
+        ("memory_budget", Number(least=2**20, most=2**62)),
+        ("n_jobs", Number(least=-1024, most=1024, whole=True)),
+        ("random_state", Number(least=0, most=2**32 - 1, whole=True)),
     ):
         if getattr(estimator, name) is not None:
-            Number(least=least, most=most, whole=True).check(name, getattr(estimator, name))
+            stated.check(name, getattr(estimator, name))
     check_predict_at(estimator.predict_at)
     estimator._placement()
     estimator._n_trees()

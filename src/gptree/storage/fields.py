@@ -24,6 +24,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 import torch
 from torch import Tensor
 
+from gptree.settings import NamedSettings
 from gptree.storage.errors import StorageError, ensure
 
 Sizes = dict[str, int]
@@ -192,7 +193,11 @@ def conforms(value: Any, annotation: Any) -> bool:
         return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
     if annotation is int:
         return isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**63
+    if annotation is bool:
+        return value in (False, True) and isinstance(value, int)
     kind: Any = annotation if isinstance(annotation, type) and annotation is not Any else object
+    if isinstance(value, str) and issubclass(kind, NamedSettings):
+        return value in kind.names()
     return getattr(kind, "_is_protocol", False) or isinstance(value, kind)
 
 

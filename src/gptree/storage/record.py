@@ -98,7 +98,7 @@ def restore(tensors: Mapping[str, Tensor], settings: Any, sizes: Sizes | None = 
     kind = Serializable._kinds.get(str(settings.get("kind")))
     if kind is None or kind.state is not Serializable.state:  # others say that they cannot be stored
         raise StorageError(
-            f"{name} is of the unknown kind {settings.get('kind')!r:.80}: import the module that defines it."
+            f"{name}: unknown kind of stored value {settings.get('kind')!r:.80}: import the module that defines it."
         )
     for letter, size in kind.fixed_sizes.items():
         agree(name, sizes, letter, size)
