@@ -29,7 +29,7 @@ class Experiment:
     glance : one small table for the index, and for README where it has a marker of this name.
     details : tables that have a page of their own.
     figure : draws rows into a file.
-    paper, quoted : its place in the paper, and figures typed by hand from there.
+    paper, quoted : its place in the paper, and figures typed by hand from there or elsewhere.
     store : the file of its rows, which experiments with common trials share; empty is a file of its own.
     needs_gpu : whether a trial can only run on a GPU.
     """

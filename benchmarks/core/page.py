@@ -144,7 +144,7 @@ def _page(experiment: Experiment, rows: list[Row]) -> str:
         if experiment.details:
             parts.append(f"Every method on every task: [all of it]({experiment.name}-all.md).")
     if experiment.quoted:
-        parts += ["## Quoted from the paper", *(to_markdown(quoted(table)).rstrip() for table in experiment.quoted)]
+        parts += ["## Quoted", *(to_markdown(quoted(table)).rstrip() for table in experiment.quoted)]
     parts.append("## How it is measured")
     parts += [document.setup] if document.setup else []
     parts += [f"In the paper: {experiment.paper}."] if experiment.paper else []
@@ -153,7 +153,7 @@ def _page(experiment: Experiment, rows: list[Row]) -> str:
 
 
 def quoted(table: Table) -> Table:
-    return replace(table, title=f"{table.title} (quoted from the paper)")
+    return replace(table, title=f"{table.title} (quoted from {table.source})")
 
 
 def _coverage(experiment: Experiment, rows: list[Row]) -> str:

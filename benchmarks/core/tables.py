@@ -17,12 +17,16 @@ Better = Callable[[Iterable[float]], float]  # max or min
 
 @dataclass(frozen=True)
 class Table:
-    """Cells of text under column titles; the first column names the line. Cells may have Markdown emphasis."""
+    """Cells of text under column titles; the first column names the line. Cells may have Markdown emphasis.
+
+    source : where figures that were typed by hand come from.
+    """
 
     title: str
     columns: Sequence[str]
     lines: Sequence[Sequence[str]]
     note: str = ""
+    source: str = "the paper"
 
 
 @dataclass(frozen=True)

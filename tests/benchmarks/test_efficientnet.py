@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import sys
 import zipfile
+from typing import Any
 
 import pytest
 import torch
 
 from benchmarks.experiments.fscil.efficientnet import PACKAGE, WEIGHTS, convert, efficientnet_lite0
+from gptree.deep import StagedBackbone
 
 ARCHITECTURE = """
 from torch import nn
@@ -16,8 +18,14 @@ from torch import nn
 class EfficientNet(nn.Module):
     def __init__(self):
         super().__init__()
-        self._conv = nn.Conv2d(3, 4, 1)
-        self._fc = nn.Linear(4, 2)
+        self._conv_stem = nn.Conv2d(3, 4, 3, stride=2, padding=1, bias=False)
+        self._bn0 = nn.BatchNorm2d(4)
+        self._swish = nn.ReLU6()
+        strides = (1, 2, 1, 2, 2, 2, 1)
+        self._blocks = nn.ModuleList(nn.Conv2d(4, 4, 3, stride=s, padding=1, bias=False) for s in strides)
+        self._conv_head = nn.Conv2d(4, 6, 1, bias=False)
+        self._bn1 = nn.BatchNorm2d(6)
+        self._fc = nn.Linear(6, 2)
 
     @classmethod
     def from_name(cls, name, drop_connect_rate):
@@ -25,15 +33,21 @@ class EfficientNet(nn.Module):
         return cls()
 
     def extract_features(self, x):
-        return self._conv(x)
+        x = self._swish(self._bn0(self._conv_stem(x)))
+        for block in self._blocks:
+            x = block(x)
+        return self._swish(self._bn1(self._conv_head(x)))
 """
 
 
 @pytest.fixture
 def state() -> dict[str, torch.Tensor]:
+    scope: dict[str, Any] = {}
+    exec(ARCHITECTURE, scope)
     generator = torch.Generator().manual_seed(0)
-    shapes = {"_conv.weight": (4, 3, 1, 1), "_conv.bias": (4,), "_fc.weight": (2, 4), "_fc.bias": (2,)}
-    return {name: torch.randn(shape, generator=generator) for name, shape in shapes.items()}
+    empty = scope["EfficientNet"]().state_dict()
+    drawn = {name: torch.randn(t.shape, generator=generator) if t.ndim else t for name, t in empty.items()}
+    return {name: t.abs() if name.endswith("running_var") else t for name, t in drawn.items()}
 
 
 @pytest.fixture
@@ -51,19 +65,40 @@ def folder(tmp_path, monkeypatch, state):
     sys.modules.pop(PACKAGE, None)
 
 
+@pytest.fixture
+def pixels() -> torch.Tensor:
+    return torch.randint(0, 256, (2, 3, 64, 64), generator=torch.Generator().manual_seed(1), dtype=torch.uint8)
+
+
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.float32])
-def test_embeddings_are_pooled_features_of_scaled_pixels(folder, state, dtype):
+def test_embeddings_are_pooled_features_of_scaled_pixels(folder, pixels, dtype):
     network = efficientnet_lite0(folder)
     assert not network.training
-    pixels = torch.randint(0, 256, (2, 3, 5, 6), generator=torch.Generator().manual_seed(1), dtype=torch.uint8)
-    scaled = (pixels.float() - 127) / 128
-    expected = torch.zeros(2, 4)
-    for b in range(2):
-        for c in range(4):
-            for k in range(3):
-                expected[b, c] += state["_conv.weight"][c, k, 0, 0] * scaled[b, k].mean()
-            expected[b, c] += state["_conv.bias"][c]
-    torch.testing.assert_close(network(pixels.to(dtype)), expected, rtol=0, atol=2e-3)  # the weights are float16
+    expected = network.network.extract_features((pixels.float() - 127) / 128).mean((2, 3))
+    torch.testing.assert_close(network(pixels.to(dtype)), expected, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("rectified", [True, False])
+def test_it_can_be_cut_before_its_last_block_and_shows_its_stages(folder, pixels, rectified):
+    network = efficientnet_lite0(folder, rectified)
+    assert isinstance(network, StagedBackbone)
+    maps, features = network.stages(pixels)
+    assert len(maps) == network.stage_count
+    assert [tuple(stage.shape[1:]) for stage in maps] == [(4, 16, 16), (4, 8, 8), (4, 4, 4), (6, 2, 2)]
+    top = network.top(network.trunk(pixels))
+    for same in (network(pixels), top.features):
+        torch.testing.assert_close(same, features, rtol=0, atol=0)
+    before = maps[-1]
+    torch.testing.assert_close((before.clamp(0, 6) if rectified else before).mean((2, 3)), features)
+    assert bool((features < 0).any()) != rectified
+    parts = {id(p) for module in network.top_modules() for p in module.parameters()}
+    moved = torch.autograd.grad(top.features.sum(), list(network.parameters()), allow_unused=True)
+    touched = {id(p) for p, g in zip(network.parameters(), moved, strict=True) if g is not None}
+    assert parts < touched  # and with the trunk in the graph, the rest too
+    cut = torch.autograd.grad(
+        network.top(network.trunk(pixels).detach()).features.sum(), list(network.parameters()), allow_unused=True
+    )
+    assert {id(p) for p, g in zip(network.parameters(), cut, strict=True) if g is not None} == parts
 
 
 def test_a_missing_file_is_told(folder):

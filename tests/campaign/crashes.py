@@ -24,6 +24,8 @@ import numpy as np
 import torch
 import typer
 from faults import DONE, KINDS, REFUSED, Fault, in_child, under
+from matplotlib.figure import Figure
+from parts import Part
 
 from gptree import DeepGPTreeClassifier, GPTreeClassifier, Growth, load_model
 from gptree.cli.growing import add
@@ -59,11 +61,17 @@ def other() -> GPTreeClassifier:
 @cache
 def deep(seed: int) -> DeepGPTreeClassifier:
     """A network with a classifier of its own, in a folder within."""
-    settings = Training(epochs=1, cross_entropy_epochs=1, batch_size=8, validation=0)
+    settings = Training(epochs=1, cross_entropy_epochs=1, batch_size=8, validation=None)
     torch.manual_seed(seed)
     network = mlp(WIDTH, hidden=(3,), embedding=2)
     model = DeepGPTreeClassifier(network, training=settings, classifier=GPTreeClassifier(**ALWAYS), **ALWAYS)
-    return model.fit(*examples(0, 1, 2))
+    X, y = examples(0, 1, 2)
+    return model.fit(X.astype(np.float32), y)
+
+
+def _draw_quickly() -> None:
+    """In a child, whose pictures nobody looks at."""
+    Figure.savefig = lambda figure, file, **how: file.write(b"a picture" * 2000)
 
 
 def in_silence(command: Callable[[], Any]) -> None:
@@ -78,7 +86,7 @@ def in_silence(command: Callable[[], Any]) -> None:
             raise OSError(said.getvalue().strip()) from None
 
 
-def trained(folder: Path) -> None:
+def trained(folder: Path | None) -> None:
     """A short training with checkpoints."""
     X, y = examples(*range(4))
     settings = Training(
@@ -89,7 +97,17 @@ def trained(folder: Path) -> None:
     head = VariationalTree(inducing=1)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        train(network, Arrays(X), y, range(4), training=settings, head=head, seed=0, device="cpu", folder=folder)
+        train(
+            network,
+            Arrays(X.astype(np.float32)),
+            y,
+            range(4),
+            training=settings,
+            head=head,
+            seed=0,
+            device="cpu",
+            folder=folder,
+        )
 
 
 # ------------------------------------------------------------------------------------------------------- operations
@@ -118,8 +136,8 @@ def model_state(folder: Path) -> Any:
     document.pop("classifier", None)  # the name of a folder, which counts on
     for entry in document.get("journal", ()):
         entry.pop("time")
-    queries = examples(0, 1, 2)[0]
-    return json.dumps(document), {n: t.numpy().tobytes() for n, t in tensors.items()}, model.predict_proba(queries).tobytes()
+    arrays = {name: tensor.numpy().tobytes() for name, tensor in tensors.items()}
+    return json.dumps(document), arrays, model.predict_proba(examples(0, 1, 2)[0]).tobytes()
 
 
 def run_state(folder: Path) -> Any:
@@ -150,15 +168,14 @@ def _data(folder: Path, name: str, *classes: int) -> Path:
 
 
 def _run(folder: Path) -> None:
+    _draw_quickly()
     command = {"base": 2, "way": 1, "shot": 2, "seeds": 2, "method": ["class-mean"], "test_share": 0.4}
     in_silence(lambda: fscil(folder.with_name("run.npz"), folder, **command))
 
 
 OPERATIONS = {
     "first save": Operation(lambda folder: base(), lambda folder: base().save(folder), model_state),
-    "save": Operation(
-        lambda folder: (base().save(folder), other()), lambda folder: other().save(folder), model_state
-    ),
+    "save": Operation(lambda folder: (base().save(folder), other()), lambda folder: other().save(folder), model_state),
     "add": Operation(
         lambda folder: (base().save(folder), _data(folder, "more", 7)),
         lambda folder: in_silence(lambda: add(folder, folder.with_name("more.npz"))),
@@ -169,7 +186,9 @@ OPERATIONS = {
         lambda folder: deep(1).save(folder),
         model_state,
     ),
-    "checkpoint": Operation(lambda folder: None, trained, training_state, is_whole=False),
+    "checkpoint": Operation(
+        lambda folder: trained(None), lambda folder: (_draw_quickly(), trained(folder)), training_state, is_whole=False
+    ),
     "run": Operation(
         lambda folder: _data(folder, "run", *range(4)),
         _run,
@@ -246,3 +265,22 @@ def _ends(name: str, folder: Path) -> tuple[Any, Any]:
 
 
 _known: dict[Path, tuple[Any, Any]] = {}
+
+PARTS = (
+    Part(
+        "kills",
+        "kill -9 at every open, write, fsync, rename and unlink of a save, a change, a checkpoint, a run",
+        len(UNITS),
+        check_kills,
+        seconds=1800.0,
+        share=(),
+    ),
+    Part(
+        "faults",
+        "A full disk, a file too large and a read-only disk at every one of these calls",
+        len(UNITS),
+        check_full_disk,
+        seconds=3600.0,
+        share=(),
+    ),
+)

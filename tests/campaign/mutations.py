@@ -35,6 +35,7 @@ from safetensors.torch import save as save_tensors
 sys.path.insert(0, str(Path(__file__).parent))
 
 from corpus import WORK, Case, Corpus, Impossible, written
+from parts import Part
 
 #: Seconds of processor time of one seed, bytes that a child may have beyond what it begins with, and bytes that one
 #: seed may take.
@@ -444,6 +445,26 @@ _CHANGES: dict[str, Callable[[bytes, Random], tuple[bytes, str]]] = {
     ".npz": _change_npz,
     ".parquet": _change_parquet,
 }
+
+
+_CORPUS = Corpus()
+
+
+def check_files(unit: int, folder: Path) -> int:
+    """One block of mutated files."""
+    return sum(check_block(unit, _CORPUS).values())
+
+
+PARTS = (
+    Part(
+        "files",
+        "Files of every kind that is read, mutated by what they mean, checksums computed anew",
+        1_000,
+        check_files,
+        seconds=1200.0,
+        share=(),
+    ),
+)
 
 
 def main(first: int, count: int) -> int:

@@ -39,7 +39,7 @@ sys.path.insert(0, str(HERE))
 
 from parts import Part  # noqa: E402
 
-MODULES = ("growth", "extremes", "threads")
+MODULES = ("mutations", "crashes", "pairs", "growth", "extremes", "threads")
 ROWS = ROOT / "build" / "campaign" / "rows.jsonl"
 SUMS = HERE / "results.jsonl"
 PAGE = ROOT / "docs" / "reliability.md"

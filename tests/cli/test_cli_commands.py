@@ -325,7 +325,9 @@ def test_tree_pictures(run: Run, model: Path, tmp_path: Path) -> None:
     assert (tmp_path / "t.png").read_bytes().startswith(b"\x89PNG")
     run("tree", model, "--picture", tmp_path / "t.svg")
     assert "<svg" in (tmp_path / "t.svg").read_text()
-    assert "pictures are .png, .svg, .pdf files" in complaint(run("tree", model, "--picture", tmp_path / "t.xyz", code=2))
+    assert "pictures are .png, .svg, .pdf files" in complaint(
+        run("tree", model, "--picture", tmp_path / "t.xyz", code=2)
+    )
 
 
 def test_explain(run: Run, model: Path, files: Files) -> None:

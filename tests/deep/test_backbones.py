@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from gptree.deep import Backbone, build_backbone, convnet, mlp, resnet18
+from gptree.deep import Backbone, StagedBackbone, build_backbone, convnet, mlp, resnet18
 
 SMALL: list[Callable[[], Backbone]] = [
     lambda: convnet(channels=1, width=8, embedding=5),
@@ -140,7 +140,9 @@ def test_without_normalisation_rows_are_alone(make: Callable[[], Backbone]) -> N
     assert not any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in network.modules())
 
 
-@pytest.mark.parametrize("make", [*SMALL, lambda: resnet18(embedding=16, stem="small", channels=1, seed=2)])
+@pytest.mark.parametrize(
+    "make", [*SMALL, lambda: resnet18(embedding=16, stem="small", channels=1, seed=2, last_relu=False)]
+)
 def test_recipes_rebuild_networks(make: Callable[[], Backbone]) -> None:
     network = make()
     again = build_backbone(json.loads(json.dumps(network.recipe)))
@@ -166,6 +168,56 @@ def test_every_parameter_learns(make: Callable[[], Backbone]) -> None:
     x = torch.randn(12, 1, 8, 8, generator=torch.Generator().manual_seed(0))
     network(x).square().sum().backward()
     assert all(p.grad is not None and p.grad.any() for name, p in network.named_parameters())
+
+
+STAGED: list[Callable[[], Backbone]] = [
+    lambda: resnet18(stem="cifar", channels=1),
+    lambda: resnet18(stem="cifar", channels=1, last_relu=False),
+    SMALL[0],
+    SMALL[1],
+]
+
+
+def awake(network: Backbone) -> Backbone:
+    """In eval mode, with no block that is the identity."""
+    for module in network.modules():
+        if isinstance(module, nn.BatchNorm2d):
+            nn.init.ones_(module.weight)
+    return network.eval()
+
+
+@pytest.mark.parametrize("make", STAGED)
+def test_cut_before_the_last_block_a_network_is_the_same(make: Callable[[], Backbone]) -> None:
+    network = awake(make())
+    assert isinstance(network, StagedBackbone)
+    x = torch.randn(3, 1, 12, 12, generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        features, entered, staged = network(x), network.trunk(x), network.stages(x)
+        top = network.top(entered)
+    assert torch.equal(top.features, features)
+    assert torch.equal(staged.features, features)
+    assert len(staged.maps) == network.stage_count
+    assert torch.equal(staged.maps[-1], top.maps[0])
+    assert all(bool((maps < 0).any()) for maps in staged.maps)  # before the rectifier
+    assert network.rectified == (not (features < 0).any())
+    last = {id(p) for module in network.top_modules() for p in module.parameters()}
+    network.zero_grad()
+    network.top(entered).features.square().sum().backward()
+    assert last == {id(p) for p in network.parameters() if p.grad is not None}
+
+
+def test_without_its_last_rectifier_a_resnet_has_the_mean_of_its_last_map() -> None:
+    plain, signed = (awake(resnet18(stem="cifar", channels=1, last_relu=last)) for last in (True, False))
+    x = torch.randn(2, 1, 12, 12, generator=torch.Generator().manual_seed(0))
+    assert isinstance(plain, StagedBackbone)
+    assert isinstance(signed, StagedBackbone)
+    with torch.no_grad():
+        (*_, maps), features = signed.stages(x)
+        torch.testing.assert_close(features, maps.mean((2, 3)))
+        torch.testing.assert_close(plain(x), maps.relu().mean((2, 3)))
+        for before, after in zip(plain.stages(x).maps, signed.stages(x).maps, strict=True):
+            assert torch.equal(before, after)
+    assert set(plain.state_dict()) == set(signed.state_dict())
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,10 @@
 """Odd data get a right answer or a clear error; a failed fit leaves the estimator as it was."""
 
+import warnings
+
 import numpy as np
 import pytest
+from gpytorch.kernels import GridInterpolationKernel, RBFKernel
 
 from gptree import GPForestClassifier, GPTreeClassifier
 
@@ -54,6 +57,15 @@ def test_clear_errors(fitted, features, labels, message):
         ({"prior_mean": 3}, "prior_mean must be"),
         ({"class_prior": "uniform"}, "class_prior"),
         ({"class_prior": [0.5, 0.5]}, "4 positive numbers"),
+        ({"class_prior": [0.5, 0.3, 0.2, float("nan")]}, "4 positive numbers"),
+        ({"class_prior": [0.5, 0.3, 0.2, float("inf")]}, "4 positive numbers"),
+        ({"class_prior": [0.5, 0.3, 0.2, 0.0]}, "4 positive numbers"),
+        ({"class_prior": [0.5, 0.6, 0.2, -0.3]}, "4 positive numbers"),
+        ({"kernel": GridInterpolationKernel(RBFKernel(), 8, num_dims=2)}, "6 columns .* this number of dimensions"),
+        (
+            {"kernel": GridInterpolationKernel(RBFKernel(), 8, num_dims=1, grid_bounds=[(-0.1, 0.1)], active_dims=[0])},
+            "out of bounds .* a grid must reach beyond",
+        ),
         ({"node_limit": 1}, "two points"),
         ({"node_limit": "many"}, "node_limit"),
         ({"dtype": "float16"}, "dtype"),
@@ -76,11 +88,20 @@ def test_another_feature_count_is_refused(fitted):
 
 
 def test_one_class_and_one_sample():
-    one_class = GPTreeClassifier().fit(X, np.full(40, "only"))
+    with pytest.warns(UserWarning, match="one class only, 'only'") as said:
+        one_class = GPTreeClassifier().fit(X, np.full(40, "only"))
+    assert said[0].filename == __file__
     assert set(one_class.predict(X)) == {"only"}
     np.testing.assert_array_equal(one_class.predict_proba(X), np.ones((40, 1)))
     assert one_class.explain(X[:1])[0].path == ()
-    assert GPTreeClassifier().fit(X[:1], [5]).predict(X[:3]).tolist() == [5, 5, 5]
+    with pytest.warns(UserWarning, match="one class only, 5"):
+        assert GPTreeClassifier().fit(X[:1], [5]).predict(X[:3]).tolist() == [5, 5, 5]
+
+
+def test_two_classes_are_no_reason_to_warn():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        GPTreeClassifier(random_state=0).fit(X[Y < 2], Y[Y < 2])
 
 
 def test_one_sample_a_class():

@@ -23,6 +23,20 @@ def test_the_path_multiplies_to_the_probability():
         assert sorted(explanation.path[0].towards + explanation.path[0].away) == sorted(NAMES)
 
 
+def test_prior_probabilities_are_those_of_the_experts():
+    """p(towards) / (p(towards) + p(away)) by the experts alone; one half without them."""
+    estimator = GPTreeClassifier(random_state=0).fit(X[:200], NAMES[Y[:200]])
+    state = estimator.state_
+    experts = state.experts.log_probabilities(state.features(X[200:210])).exp().numpy()
+    for explanation, row in zip(estimator.explain(X[200:210]), experts, strict=True):
+        p = dict(zip(state.classes.tolist(), row, strict=True))
+        for step in explanation.path:
+            towards, away = (sum(p[label] for label in side) for side in (step.towards, step.away))
+            assert np.isclose(step.prior_probability, towards / (towards + away), rtol=1e-9, atol=0)
+    without = GPTreeClassifier(random_state=0, prior_mean=None).fit(X[:100], Y[:100]).explain(X[200:201])[0]
+    assert [step.prior_probability for step in without.path] == [0.5] * len(without.path)
+
+
 def test_neighbours_are_the_nearest_rows_of_the_winner():
     estimator = GPTreeClassifier(random_state=0).fit(X[:200], Y[:200])
     explanation = estimator.explain(X[:1], n_neighbours=2)[0]

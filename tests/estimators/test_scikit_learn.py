@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from gpytorch.kernels import MaternKernel, ScaleKernel
+from gpytorch.kernels import LinearKernel, MaternKernel, RBFKernel, ScaleKernel
 from sklearn.base import clone
 from sklearn.datasets import load_digits
 from sklearn.model_selection import GridSearchCV, cross_val_score, train_test_split
@@ -45,6 +45,33 @@ def test_learns_digits_and_gives_probabilities(estimator):
     assert estimator.score(X_TEST, Y_TEST) > 0.85
     assert np.array_equal(estimator.predict(X_TEST), estimator.classes_[probabilities.argmax(1)])
     np.testing.assert_allclose(np.log(probabilities), estimator.predict_log_proba(X_TEST), atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("given", "kernel", "scale", "length"),
+    [((), LinearKernel, 4.0, None), (("rbf", 8.0, 0.5), RBFKernel, 8.0, 0.5), (("matern52",), MaternKernel, 4.0, 1.0)],
+)
+def test_the_settings_of_the_paper(given, kernel, scale, length):
+    """Section C.1: zero mean, unit length, a fixed kernel, Gibbs sampling, quadrature, every point at every node."""
+    model = GPTreeClassifier.paper(*given, random_state=3)
+    assert type(model.kernel.base_kernel) is kernel
+    assert model.kernel.outputscale.item() == pytest.approx(scale)
+    if length is None:
+        assert model.kernel.base_kernel.variance.item() == pytest.approx(1.0)
+    else:
+        assert model.kernel.base_kernel.lengthscale.item() == pytest.approx(length)
+    settings = {name: value for name, value in model.get_params(deep=False).items() if name != "kernel"}
+    expected = GPTreeClassifier().get_params(deep=False) | {
+        "inference": Gibbs(),
+        "prior_mean": None,
+        "predict_at": "quadrature",
+        "feature_map": "unit",
+        "node_limit": None,
+        "random_state": 3,
+    }
+    assert settings == {name: value for name, value in expected.items() if name != "kernel"}
+    changed = GPTreeClassifier.paper(inference=Gibbs(chains=2), feature_map="sphere")
+    assert (changed.inference, changed.feature_map) == (Gibbs(chains=2), "sphere")
 
 
 def test_the_same_seed_gives_the_same_numbers_and_another_one_does_not():

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gptree.experts import LDA, Examples, KernelDensity, KernelRidge, Pool, PriorScores
-from gptree.experts.calibration import CalibrationRows, best_temperature, temperature_centre
+from gptree.experts.calibration import CalibrationRows, best_temperature, some, temperature_centre
 from gptree.experts.pool import RIDGE, fit_weights, pool_weights
 from gptree.experts.ridge import _few_classes
 
@@ -52,6 +52,22 @@ def test_the_centre_does_not_depend_on_the_unit_of_the_scores():
     scores, _ = noisy_scores(20, 6, seed=1, signal=2.0)
     assert temperature_centre(1e4 * scores - 7.0, 2.0) == pytest.approx(1e-4 * temperature_centre(scores, 2.0))
     assert temperature_centre(torch.full((5, 4), 0.1), 2.0) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("rows", "classes", "kept"),
+    [(5000, 100, 5000), (6000, 100, 5242), (3000, 200, 2621), (3000, 10_000, 1000), (1000, 10_000, 1000)],
+)
+def test_the_cap_on_calibration_rows(rows, classes, kept):
+    """2¹⁹ scores at most, unless that leaves fewer than 1,000 rows; the same choice every time, from all over."""
+    given = 7 * torch.arange(rows)
+    chosen = some(given, classes)
+    assert len(chosen) == kept
+    assert torch.equal(chosen, some(given, classes))
+    assert torch.equal(chosen, chosen.unique())
+    assert bool(torch.isin(chosen, given).all())
+    if kept < rows:  # the mean of a third or more at random: a standard error of 1 % of the range, ten are allowed
+        assert abs(float(chosen.double().mean() / given.double().mean()) - 1) < 0.2
 
 
 def test_the_setting_with_the_lowest_left_out_loss_is_taken():

@@ -228,6 +228,16 @@ def test_new_nodes_see_exemplars_and_shots(base: BaseState, seen: Seen) -> None:
     assert torch.equal(grown.model.predictor.grams.X[grown.rows], data.X)
 
 
+@pytest.mark.parametrize("pair", [[0, 3], [1, 2], [3, 4]])
+def test_nodes_on_the_path_of_either_of_two_base_classes_are_fitted_again(base: BaseState, pair: list[int]) -> None:
+    grown = grow(base, state(entry("add_examples", pair, [2, 3], 4)), rules())
+    kept = base.model.predictor.n_nodes
+    for tree, nodes, before in zip(base.model.trees, grown.model.node_of, base.model.node_of, strict=True):
+        for v in range(tree.n_nodes):
+            touched = bool(set(pair) & set(tree.members(v).tolist()))
+            assert int(nodes[v]) >= kept if touched else int(nodes[v]) == int(before[v])
+
+
 def test_left_out_scores_are_those_of_the_novel_classes(base: BaseState) -> None:
     """A base class is gone, another has got examples: what the base experts said before those is left out of them."""
     extra = entry("add_examples", [2], [3], 4)

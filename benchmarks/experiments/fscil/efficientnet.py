@@ -15,12 +15,18 @@ import importlib
 import io
 import sys
 import zipfile
+from collections import deque
+from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
+
+from gptree.deep import Stages
 
 PACKAGE = "efficientnet_lite_pytorch"
 WEIGHTS = "efficientnet_lite0.safetensors"
@@ -30,18 +36,48 @@ class PixelEmbedding(nn.Module):
     """Pooled features (B, 1280) of pixels (B, 3, H, W) from 0 to 255, uint8 or float; it scales them itself.
 
     A source that scales pixels to (x / 255 − mean) / std gives them back as they were with mean 0 and std 1 / 255.
+    It is a `StagedBackbone`: its top is the last MBConv block and the final convolution, its stages are those at
+    strides 4, 8, 16 and 32. Without `rectified`, features are what enters the final ReLU6.
     """
 
-    def __init__(self, network: nn.Module) -> None:
+    stage_count = 4
+
+    def __init__(self, network: Any, rectified: bool = True) -> None:
         super().__init__()
-        self.network = network
+        self.network, self.rectified = network, rectified
 
     def forward(self, pixels: Tensor) -> Tensor:
-        features: Tensor = self.network.extract_features((pixels - 127.0) / 128.0)  # type: ignore[operator]
-        return features.mean((2, 3))
+        return self.top(self.trunk(pixels)).features
+
+    def trunk(self, pixels: Tensor) -> Tensor:
+        return deque(self._inner(pixels), maxlen=1).pop()
+
+    def top(self, maps: Tensor) -> Stages:
+        network = self.network
+        before = network._bn1(network._conv_head(network._blocks[-1](maps)))
+        after = network._swish(before) if self.rectified else before
+        return Stages((before,), after.mean((2, 3)))
+
+    def top_modules(self) -> list[nn.Module]:
+        return [self.network._blocks[-1], self.network._conv_head, self.network._bn1]
+
+    def stages(self, pixels: Tensor) -> Stages:
+        inner = list(self._inner(pixels))
+        ends = [x for x, y in pairwise(inner) if y.shape[-1] < x.shape[-1]]  # blocks end without a rectifier
+        last = self.top(inner[-1])
+        return Stages((*ends[1:], *last.maps), last.features)  # the first is of stride 2
+
+    def _inner(self, pixels: Tensor) -> Iterator[Tensor]:
+        """What the stem and all blocks but the last give."""
+        network = self.network
+        x = network._swish(network._bn0(network._conv_stem((pixels - 127.0) / 128.0)))
+        yield x
+        for block in network._blocks[:-1]:
+            x = block(x)
+            yield x
 
 
-def efficientnet_lite0(folder: str | Path) -> PixelEmbedding:
+def efficientnet_lite0(folder: str | Path, rectified: bool = True) -> PixelEmbedding:
     """The pretrained network, in evaluation mode and without stochastic depth, so that training draws no numbers.
 
     Made for 224 × 224 pixels; other multiples of 32 work alike. Its batch normalisation keeps running statistics with a
@@ -56,7 +92,7 @@ def efficientnet_lite0(folder: str | Path) -> PixelEmbedding:
     network = _imported(folder).EfficientNet.from_name("efficientnet-lite0", drop_connect_rate=0.0)
     del network._fc
     network.load_state_dict({name: _single(tensor) for name, tensor in load_file(folder / WEIGHTS).items()})
-    return PixelEmbedding(network).eval()
+    return PixelEmbedding(network, rectified).eval()
 
 
 def _imported(folder: Path) -> ModuleType:

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from benchmarks.experiments.fscil import methods
 from benchmarks.experiments.fscil import tables as made
-from benchmarks.experiments.fscil.lines import EXEMPLARS, STUDIED
+from benchmarks.experiments.fscil.lines import DEEP, EXEMPLARS, STUDIED
 
 GROUP, SEEDS, STORE, PAPER = (
     "The paper's experiments",
@@ -32,6 +32,6 @@ GROUP, SEEDS, STORE, PAPER = (
     "fscil-sessions",
     "supplement, figure of the number of representative samples",
 )
-STUDY = made.Study(EXEMPLARS, STUDIED, [(line, EXEMPLARS[0]) for line in EXEMPLARS[1:]])
+STUDY = made.Study(EXEMPLARS, (*STUDIED, *DEEP), [(line, EXEMPLARS[0]) for line in EXEMPLARS[1:]])
 COLUMNS, CHOICES = made.COLUMNS, STUDY.choices
 trials, run, tables, figure = STUDY.trials, methods.run, STUDY.tables, STUDY.figure

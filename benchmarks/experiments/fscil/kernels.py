@@ -25,9 +25,9 @@ from __future__ import annotations
 
 from benchmarks.experiments.fscil import methods
 from benchmarks.experiments.fscil import tables as made
-from benchmarks.experiments.fscil.lines import KERNELS, STUDIED
+from benchmarks.experiments.fscil.lines import DEEP, KERNELS, STUDIED
 
 GROUP, SEEDS, STORE, PAPER = "The paper's experiments", 3, "fscil-sessions", "supplement, figure of the kernel choice"
-STUDY = made.Study(KERNELS, STUDIED, [(line, KERNELS[-1]) for line in KERNELS[:-1]])
+STUDY = made.Study(KERNELS, (*STUDIED, *DEEP), [(line, KERNELS[-1]) for line in KERNELS[:-1]])
 COLUMNS, CHOICES = made.COLUMNS, STUDY.choices
 trials, run, tables, figure = STUDY.trials, methods.run, STUDY.tables, STUDY.figure

@@ -12,8 +12,12 @@ import torch
 
 from benchmarks.core.trials import Trial
 from benchmarks.data import cub200, read_arrays
-from benchmarks.experiments.fscil.networks import HELD_OUT, NETWORKS, TEST, read
-from gptree.protocols import SessionMethod, SessionStream, run_stream, stream_from_arrays, stream_from_lists
+from benchmarks.experiments.fscil import pipeline, rivals
+from benchmarks.experiments.fscil.lines import DEEP
+from benchmarks.experiments.fscil.networks import NETWORKS, read
+from benchmarks.experiments.fscil.sets import SETS
+from benchmarks.experiments.fscil.streams import HELD_OUT, row_sessions
+from gptree.protocols import SessionMethod, SessionStream, run_stream, stream_from_lists
 
 #: Strategies by their names in the tables.
 STRATEGIES = {
@@ -22,10 +26,10 @@ STRATEGIES = {
     "rebuild": "rebuild-tree",
     "graft": "graft",
 }
+#: What makes the embeddings of a set of pictures, and those of the network of GP-Tree as published.
+OF_RIVALS, OF_PIPELINE = (f"a trial of this seed of `{method}`" for method in ("network: icarl", "pipeline: published"))
 #: Of a session's row, what names the run: the trial has it already.
 NAMES = ("data", "method", "settings", "seed", "versions", "machine", "commit")
-#: Sessions of CIFAR-100. Its public lists number the pictures by their place in a file that image folders do not have.
-CIFAR_SESSIONS: dict[str, Any] = {"base": 60, "way": 5, "shot": 5, "seed": 0}
 
 
 def make_method(name: str, seed: int, exemplars: int = 5, kernel: str = "rbf") -> Any:
@@ -61,7 +65,11 @@ def run_method(trial: Trial, stream: SessionStream, arguments: Mapping[str, Any]
 
 def run(trial: Trial, folder: Path) -> Mapping[str, Any]:
     """A trial on the sessions of a data set, with its held-out rows used as the settings say."""
-    stream, held_out = make_stream(trial.data, Path(folder))
+    if trial.method.startswith("pipeline: "):
+        return pipeline.run(trial, Path(folder))
+    if trial.method.startswith("network: "):
+        return rivals.run(trial, Path(folder))
+    stream, held_out = make_stream(trial.data, Path(folder), trial.seed)
     use = trial.settings.get("held_out")
     if use == "only":
         base, *later = stream.sessions
@@ -77,20 +85,22 @@ def frozen_cub(folder: Path) -> SessionStream:
     return stream_from_lists(folder / "fscil" / "cub200", x, y, paths=arrays["path"], name="cub200")
 
 
-def make_stream(data: str, folder: Path) -> tuple[SessionStream, np.ndarray | None]:
-    """The sessions of a data set, all seeds have the same; and which rows of the base its network has not seen."""
-    if data not in NETWORKS:
-        return frozen_cub(folder), None
-    pictures = read(data, folder / "networks")
-    numbers = np.arange(len(pictures.y))[:, None]  # of the rows: streams are made of these first
-    if NETWORKS[data].data != "cifar100":
-        lists = folder / "fscil" / NETWORKS[data].data
-        stream = stream_from_lists(lists, numbers, pictures.y, paths=pictures.path, name=data)
+def make_stream(data: str, folder: Path, seed: int = 0) -> tuple[SessionStream, np.ndarray | None]:
+    """The sessions of a data set, and which rows of the base its network has not seen.
+
+    All seeds have the same sessions. In a set of pictures each has a network of its own, with which the rivals that go
+    on training begin.
+    """
+    if data in SETS:
+        name, pictures = SETS[data].data, read(rivals.embedding_name(data, seed), folder / "networks", OF_RIVALS)
+    elif data in DEEP:
+        network = pipeline.network_name(DEEP[data], "published", seed)
+        name, pictures = SETS[DEEP[data]].data, read(network, folder / "networks", OF_PIPELINE)
+    elif data in NETWORKS:
+        name, pictures = NETWORKS[data].data, read(data, folder / "networks")
     else:
-        test = pictures.split == TEST
-        parts = (array[some] for some in (~test, test) for array in (numbers, pictures.y))
-        # classes arrive in the order of their numbers, as in the public lists
-        stream = stream_from_arrays(*parts, **CIFAR_SESSIONS, order=np.unique(pictures.y), name=data)
+        return frozen_cub(folder), None
+    stream = row_sessions(name, pictures, folder, data)
     held_out = pictures.split[stream.sessions[0].X[:, 0]] == HELD_OUT
     sessions = (replace(s, X=pictures.x[s.X[:, 0]], X_test=pictures.x[s.X_test[:, 0]]) for s in stream.sessions)
     return SessionStream(data, tuple(sessions)), held_out

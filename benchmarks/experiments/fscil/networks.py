@@ -47,6 +47,7 @@ from benchmarks.core.pictures import Pictures, load
 from benchmarks.core.tables import Column, Table, listing
 from benchmarks.core.trials import Row, Trial
 from benchmarks.experiments.fscil.efficientnet import efficientnet_lite0
+from benchmarks.experiments.fscil.streams import HELD_OUT, TEST
 from gptree.deep import (
     Arrays,
     ColourJitter,
@@ -67,8 +68,6 @@ from gptree.maths.sphere import unit_length
 
 GROUP = "Classes that arrive later"
 
-#: Values of `split`: rows to learn from are 0 where the network may have been trained on them.
-TEST, HELD_OUT = 1, 2
 #: Of an output file, about: each stays small enough to travel alone.
 BYTES_A_FILE = 14_000_000
 
@@ -243,14 +242,15 @@ def write(x: np.ndarray, pictures: Pictures, folder: Path, name: str) -> None:
         )
 
 
-def read(name: str, folder: Path) -> Embeddings:
-    """What `write` wrote."""
+def read(name: str, folder: Path, made_by: str = "") -> Embeddings:
+    """What `write` wrote.
+
+    made_by : what makes the file, where it is no network of this experiment.
+    """
     files = sorted(folder.glob(f"{name}.*.npz"), key=lambda file: int(file.suffixes[-2][1:]))
     if not files:
-        raise FileNotFoundError(
-            f"{folder} has no embeddings {name}.0.npz, …. Make them with `python -m benchmarks run fscil-networks "
-            f"--data {folder.parent} --methods {name}`."
-        )
+        command = f"`python -m benchmarks run fscil-networks --data {folder.parent} --methods {name}`"
+        raise FileNotFoundError(f"{folder} has no embeddings {name}.0.npz, …. Make them with {made_by or command}.")
     parts = [np.load(file, allow_pickle=False) for file in files]
     x, y, split, path = (np.concatenate([part[array] for part in parts]) for array in Embeddings._fields)
     return Embeddings(x.astype(np.float32), y.astype(int), split, path)

@@ -2,10 +2,10 @@
 
 Is the forest's lead on sessions one of the public lists, or does it hold for other classes and shots?
 
-On frozen features of CUB, over ten draws of base classes, order and shots, the forest ends
+On frozen features of CUB, over draws of base classes, order and shots, the forest ends
 {gap accuracy | gptree forest | LDA with shrunk novel means | data=cub-frozen} points of accuracy from LDA with shrunk
 novel means, {gap accuracy | gptree forest | RanPAC, class-balanced | data=cub-frozen} from class-balanced RanPAC and
-{gap accuracy | gptree forest | TEEN, α = 0.5 | data=cub-frozen} from TEEN.
+{gap accuracy | gptree forest | TEEN | data=cub-frozen} from TEEN.
 
 Set-up
 ------

@@ -14,6 +14,7 @@ from benchmarks.core.gaps import gap_table
 from benchmarks.core.tables import Column, Summary, Table, bold_best, comparison
 from benchmarks.core.trials import Row, Trial
 from benchmarks.experiments.fscil.lines import DATA, Line
+from benchmarks.experiments.fscil.sets import SETS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -26,6 +27,9 @@ HARMONIC = Column("harmonic mean (%)", f"{LAST}harmonic_mean", 100, 1)
 FORGETTING = Column("forgetting (%)", f"{LAST}forgetting", 100, 1, min)
 NLL = Column("NLL", f"{LAST}nll", 1, 3, min)
 ECE = Column("ECE (%)", f"{LAST}ece", 100, 1, min)
+SECONDS = Column("seconds", f"{LAST}seconds_add", 1, 1, min)
+KEPT = Column("kept (MB)", f"{LAST}bytes", 1e-6, 2, min)
+NEAREST = Column("by nearest means (%)", "metrics.nearest_mean.-1", 100, 1)
 TITLES = {
     ACCURACY: "accuracy, all classes",
     BASE: "accuracy, base classes",
@@ -36,13 +40,21 @@ NOTE = "In %, sessions as the paper numbers them, 1 being the base; mean ± stan
 LAST_NOTE = """\
 All classes after the last session; harmonic mean of base and novel accuracy; forgetting as in
 [average forgetting](fscil-forgetting.md); mean ± standard error over seeds; best in bold."""
+PICTURES_NOTE = f"""\
+{LAST_NOTE} Seconds of the last session, on a GPU where a network is trained, else one thread; kept: what is held
+between sessions beside the network and its classifier, pictures at 3 bytes a pixel. Temperatures of the rivals that
+train a network are those of rehearsed sessions."""
+NEAREST_NOTE = """\
+All classes after the last session: by the classifier, which counts elsewhere and was decided on beforehand, and by the
+nearest mean of exemplars, where all classes have some."""
 FORGETTING_NOTE = """\
 After session k: the mean over sessions j < k of the best accuracy that the classes of session j had in sessions
 1 … k − 1, less what they have now; mean ± standard error over seeds (none: one seed), lowest in bold. What never learns
 a class has nothing to forget: read it beside the accuracies."""
-#: The palette of Okabe and Ito, told apart by people with any kind of colour vision, and three more.
-COLOURS = ("#D55E00", "#0072B2", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000", "#8C6D31", "#7F7F7F", "#6A3D9A")
-MARKERS = "os^DvPX<>h"
+#: The palette of Okabe and Ito, told apart by people with any kind of colour vision, and more; markers differ too.
+COLOURS = ("#D55E00", "#0072B2", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000", "#8C6D31", "#7F7F7F", "#6A3D9A",
+           "#B15928", "#1B9E77", "#E7298A", "#A6761D", "#4D4D4D")  # fmt: skip
+MARKERS = "os^DvPX<>hd*pH8"
 
 
 def after(column: Column, session: int) -> Column:
@@ -115,15 +127,22 @@ class Study:
         from matplotlib.ticker import MaxNLocator
 
         columns = [self.column] if self.column is FORGETTING else [ACCURACY, BASE, NOVEL]
-        present = {name: here for name in self.data if (here := groups(rows, self.lines, name))}
+        present = {
+            name: drawn
+            for name in self.data
+            if (drawn := groups(rows, [line for line in self.lines if line.is_drawn(name)], name))
+        }
         if not present:
             raise ValueError("There are no rows to draw; run the experiment first.")
+        if self.column is not FORGETTING:  # the networks of which most is compared
+            present = {name: here for name, here in present.items() if name in SETS} or present
+        numbers = {line: k for k, line in enumerate(dict.fromkeys(line for here in present.values() for line in here))}
         across = len(columns) if len(columns) > 1 else len(present)
         picture, axes = panels(len(present) * len(columns) // across, across, height=3.6 if len(columns) > 1 else 5.0)
         curves: dict[str, Any] = {}
         for ax, (name, each) in zip(axes, [(name, each) for name in present for each in columns], strict=True):
             for line, group in present[name].items():
-                curves[line.name] = _draw(ax, line, self.lines.index(line), group, each)
+                curves[line.name] = _draw(ax, line, numbers[line], group, each)
             ax.set_title(DATA[name], fontsize=8.5)
             ax.set(xlabel="session", ylabel=f"{TITLES[each]} (%)")
             ax.xaxis.set_major_locator(MaxNLocator(integer=True))
@@ -147,9 +166,13 @@ def _tables_of(here: dict[Line, list[Row]], data: str, column: Column) -> Iterat
         FORGETTING_NOTE if forgets else NOTE,
     )
     if not forgets:
-        scores = (ACCURACY, BASE, NOVEL, HARMONIC, FORGETTING, NLL, ECE)
+        scores = (ACCURACY, BASE, NOVEL, HARMONIC, FORGETTING, NLL, ECE, *((SECONDS, KEPT) if data in SETS else ()))
         by_name = {line.name: group for line, group in here.items()}
-        yield comparison(f"{DATA[data]}: after the last session", by_name, scores, LAST_NOTE)
+        note = PICTURES_NOTE if data in SETS else LAST_NOTE
+        yield comparison(f"{DATA[data]}: after the last session", by_name, scores, note)
+        both = {line.name: group for line, group in here.items() if Summary.of(group, NEAREST).count}
+        if both:
+            yield comparison(f"{DATA[data]}: two ways to answer", both, (ACCURACY, NEAREST), NEAREST_NOTE)
 
 
 def _draw(ax: Axes, line: Line, number: int, rows: Sequence[Row], column: Column) -> Any:
@@ -160,7 +183,7 @@ def _draw(ax: Axes, line: Line, number: int, rows: Sequence[Row], column: Column
         if summary.count:  # there are no novel classes in the base session
             points.append((session + 1, summary.mean, np.nan_to_num(summary.error)))
     x, mean, error = np.array(points).T
-    rival = line.method.startswith("rival: ")
+    rival = line.is_rival
     return ax.errorbar(
         x,
         mean,

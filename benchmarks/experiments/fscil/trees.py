@@ -28,11 +28,10 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from benchmarks.core.tables import Table
 from benchmarks.experiments.fscil import methods
 from benchmarks.experiments.fscil import tables as made
-from benchmarks.experiments.fscil.cub import PAPERS
-from benchmarks.experiments.fscil.lines import STUDIED, TREES
+from benchmarks.experiments.fscil.lines import DEEP, STUDIED, TREES
+from benchmarks.experiments.fscil.quoted import TREE_VARIANTS
 
 GROUP, SEEDS, STORE, PAPER = (
     "The paper's experiments",
@@ -41,23 +40,7 @@ GROUP, SEEDS, STORE, PAPER = (
     "supplement, table of tree construction variants",
 )
 *PUBLISHED, GRAFT = TREES
-STUDY = made.Study(TREES, STUDIED, [*pairwise(PUBLISHED), *((GRAFT, line) for line in PUBLISHED)])
+STUDY = made.Study(TREES, (*STUDIED, *DEEP), [*pairwise(PUBLISHED), *((GRAFT, line) for line in PUBLISHED)])
 COLUMNS, CHOICES = made.COLUMNS, STUDY.choices
 trials, run, tables, figure = STUDY.trials, methods.run, STUDY.tables, STUDY.figure
-VARIANTS = Table(
-    "Accuracy (%) on CUB-200 by tree construction, supplement",
-    ["method", *map(str, range(1, 12))],
-    [
-        ["shared root (GP-Tree)", *PAPERS.split()],
-        [
-            "session tree",
-            *["73.73", "68.24", "64.07", "59.42", "56.12", "52.80", "50.73", "48.89", "46.34", "45.01", "43.33"],
-        ],
-        [
-            "rebuild tree",
-            *["73.73", "67.71", "63.50", "59.03", "55.73", "52.73", "50.49", "48.85", "46.17", "44.84", "43.20"],
-        ],
-    ],
-    "Mean of 10 runs.",
-)
-QUOTED = (VARIANTS,)
+QUOTED = (TREE_VARIANTS,)

@@ -32,7 +32,7 @@ from gptree.protocols import (
 from gptree.protocols.folder import CONTENT, data_content
 from gptree.protocols.methods import GROWING
 from gptree.protocols.report import write_report
-from gptree.storage import locked, write_atomically
+from gptree.storage import clear_left_overs, locked, write_atomically
 
 Streams = Callable[[int], SessionStream]  # from a seed
 
@@ -108,6 +108,7 @@ def fscil(
     _say_plan(first, tested, len(methods) * seeds, len(todo))
     _run_all(todo, methods, settings, streams, run, shows_progress(as_json))
     with locked(out):
+        clear_left_overs(out)
         rows = RunFolder.open(out).all_rows()  # with those that other commands have added meanwhile
         write_atomically(out / "table.md", markdown_table(rows))
         plot_curves(rows, out / "curves.png")

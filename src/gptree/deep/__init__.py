@@ -1,6 +1,6 @@
 """Deep kernels: a network and a GP-Tree on its embeddings, trained together."""
 
-from gptree.deep.backbones import Backbone, StagedBackbone, Stages, build_backbone, convnet, mlp, resnet18
+from gptree.deep.backbones import Backbone, build_backbone, convnet, mlp, resnet18
 from gptree.deep.data.arrays import Arrays
 from gptree.deep.data.augment import Augmentation, ColourJitter, Cutout, RandomCrop, RandomFlip, RandomResizedCrop
 from gptree.deep.data.base import Batch, Source, require_shape, whole
@@ -14,6 +14,7 @@ from gptree.deep.loop.log import plot_curves, read_log
 from gptree.deep.loop.train import Trained, train
 from gptree.deep.objectives import CosineMargin, CrossEntropy, Objective, ObjectiveLayer
 from gptree.deep.settings import Cosine, Milestones, Schedule, Training
+from gptree.deep.stages import StagedBackbone, Stages
 
 __all__ = [
     "Arrays",

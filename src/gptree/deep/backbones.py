@@ -19,11 +19,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Literal, NamedTuple, Protocol, get_args, runtime_checkable
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor, nn
 
+from gptree.deep.stages import Stages
 from gptree.settings import require
 
 Stem = Literal["imagenet", "cifar", "small"]
@@ -41,49 +42,6 @@ class Backbone(nn.Module):
 
     recipe: dict[str, Any]
     rectified: bool
-
-
-class Stages(NamedTuple):
-    """What a network computes on its way."""
-
-    maps: tuple[Tensor, ...]
-    """(B, c, h, w) of the stages, each before its last rectifier."""
-    features: Tensor
-    """(B, d), the embeddings."""
-
-
-@runtime_checkable
-class StagedBackbone(Protocol):
-    """A network that can be cut before its last block, and shows the maps of its stages.
-
-    `resnet18` and `convnet` are; so is any `nn.Module` with these. With the weights as they are,
-    ``network(x) == network.top(network.trunk(x)).features == network.stages(x).features``.
-
-    Attributes
-    ----------
-    rectified : bool
-        Whether the embeddings come from a rectifier. Methods that compare features of both signs need False.
-    stage_count : int
-    """
-
-    rectified: bool
-    stage_count: int
-
-    def trunk(self, x: Tensor) -> Tensor:
-        """What enters the last block."""
-        ...
-
-    def top(self, maps: Tensor) -> Stages:
-        """The last block and all behind it: one map, and the features."""
-        ...
-
-    def top_modules(self) -> list[nn.Module]:
-        """The modules that `top` goes through."""
-        ...
-
-    def stages(self, x: Tensor) -> Stages:
-        """All maps, first stage first, and the features."""
-        ...
 
 
 class BasicBlock(nn.Module):

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import threading
+from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass, field
-from typing import Any, ClassVar
+from functools import wraps
+from typing import Any, ClassVar, Concatenate, ParamSpec, TypeVar
 
 import numpy as np
 import torch
@@ -25,6 +27,35 @@ from gptree.tree import ClassTree, TreeBuilder
 #: as well as many, and cost less.
 OUTPUT_SCALE = 10.0
 EXPERT_SWEEPS = CoordinateAscent(sweeps=3, tolerance=0.0)
+
+P = ParamSpec("P")
+E = TypeVar("E")
+R = TypeVar("R")
+
+#: The estimators that are changing now, by their identity, and who may look.
+_changing: set[int] = set()
+_looking = threading.Lock()
+
+
+def change(method: Callable[Concatenate[E, P], R]) -> Callable[Concatenate[E, P], R]:
+    """A method that changes what an estimator has learnt: one at a time, while anybody may predict."""
+
+    @wraps(method)
+    def alone(self: E, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        with _looking:
+            if id(self) in _changing:
+                raise RuntimeError(
+                    f"{method.__name__} while another thread changes this {type(self).__name__}: nothing was done. "
+                    "Changes go one after the other; wait for the first, or give each thread a copy."
+                )
+            _changing.add(id(self))
+        try:
+            return method(self, *args, **kwargs)
+        finally:
+            with _looking:
+                _changing.discard(id(self))
+
+    return alone
 
 
 @dataclass(eq=False, repr=False)

@@ -18,7 +18,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import validate_data
 from torch import Tensor
 
-from gptree.estimators.base import TreeEstimator
+from gptree.estimators.base import TreeEstimator, change
 from gptree.estimators.explain import ExplainMixin
 from gptree.estimators.feature_map import make_feature_map
 from gptree.estimators.incremental import IncrementalMixin
@@ -37,7 +37,7 @@ from gptree.estimators.validation import (
 from gptree.experts import Examples, Expert, FittedExpert
 from gptree.incremental import Entry, base_experts, fit_base
 from gptree.inference import FixedInducingPoints, Gibbs, Inference, LargeNodes, class_inducing
-from gptree.maths.kernels import make_kernel
+from gptree.maths.kernels import check_kernel, make_kernel
 from gptree.model import ForestModel, TrainingData, fit_forest
 from gptree.tree import ClassTree, build_tree, label_hashes
 
@@ -54,6 +54,7 @@ UNSETTLED_SHARE = 0.05
 class _TreeClassifier(IncrementalMixin, OpenSetMixin, ExplainMixin):
     """Behaviour that a single tree and a forest share."""
 
+    @change
     def fit(self, X: Any, y: Any, held_out: Any = None) -> Self:
         """Fit to features and labels. A failed fit leaves the estimator as it was.
 
@@ -81,6 +82,13 @@ class _TreeClassifier(IncrementalMixin, OpenSetMixin, ExplainMixin):
         X, y = validate_data(self, to_numpy(X), to_numpy(y), dtype=[np.float64, np.float32], order="C")
         check_targets(y)
         classes, codes = np.unique(y, return_inverse=True)
+        if len(classes) == 1:
+            warnings.warn(
+                f"there is one class only, {classes.tolist()[0]!r}: every prediction will be it until add_classes "
+                "brings another.",
+                UserWarning,
+                stacklevel=4,
+            )
         mask = None if held_out is None else check_held_out(held_out, codes, classes)
         seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
         # everything that can be wrong with the parameters shows before any work is done
@@ -96,6 +104,7 @@ class _TreeClassifier(IncrementalMixin, OpenSetMixin, ExplainMixin):
         if feature_map is not None:
             feature_map.fit(X, y)
         features = map_features(feature_map, X, *self._placement())
+        check_kernel(kernel, features)
         along = direction(features, torch.as_tensor(codes, device=features.device), classes.tolist())
         places = shuffled(features, codes, along, classes.tolist(), seed)
         X, features, order = X[places], features[torch.as_tensor(places, device=features.device)], order[places]
@@ -219,7 +228,7 @@ def _report_convergence(model: ForestModel) -> None:
             "(inference=CoordinateAscent(sweeps=…)), more epochs of mini-batches, or a larger tolerance. See "
             "diagnostics_.",
             ConvergenceWarning,
-            stacklevel=4,
+            stacklevel=5,
         )
 
 

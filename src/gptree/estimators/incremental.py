@@ -11,7 +11,7 @@ import numpy as np
 from sklearn.utils.validation import validate_data
 from torch import Tensor
 
-from gptree.estimators.base import TreeEstimator
+from gptree.estimators.base import TreeEstimator, change
 from gptree.estimators.row_order import by_value
 from gptree.estimators.state import FittedState
 from gptree.estimators.validation import as_expert, to_numpy
@@ -56,10 +56,13 @@ class Memory:
 class IncrementalMixin(TreeEstimator):
     """Operations on a fitted classifier whose classes change. All of them change it in place and return it.
 
-    A failed operation leaves the estimator as it was. `classes_`, and with it the columns of `predict_proba`, keep the
+    A failed operation leaves the estimator as it was. Other threads may predict, explain and save meanwhile: each call
+    answers from the state it began with, before the change or after it. A second change at the same time raises a
+    `RuntimeError` and does nothing. `classes_`, and with it the columns of `predict_proba`, keep the
     order of arrival: the base classes sorted, then those of each session sorted.
     """
 
+    @change
     def add_classes(self, X: Any, y: Any) -> Self:
         """Learn classes never seen before from a few examples each.
 
@@ -75,6 +78,7 @@ class IncrementalMixin(TreeEstimator):
         """
         return self._do("add_classes", **self._examples(X, y))
 
+    @change
     def add_examples(self, X: Any, y: Any) -> Self:
         """Learn from more examples of known classes.
 
@@ -93,6 +97,7 @@ class IncrementalMixin(TreeEstimator):
         """
         return self._do("add_examples", **self._examples(X, y))
 
+    @change
     def remove_classes(self, labels: Sequence[Any]) -> Self:
         """Forget classes. Without a class that was added, the model is what it would be had it never been added.
 
@@ -114,9 +119,10 @@ class IncrementalMixin(TreeEstimator):
             note = f"cut out of the base trees: {', '.join(map(repr, base))}; the nodes around keep what they learnt"
         self._do("remove_classes", labels=labels, note=note)
         if note:
-            warnings.warn(note, UserWarning, stacklevel=2)
+            warnings.warn(note, UserWarning, stacklevel=3)
         return self
 
+    @change
     def rename_class(self, old: Any, new: Any) -> Self:
         """Give a class another label. Nothing is fitted.
 
@@ -130,6 +136,7 @@ class IncrementalMixin(TreeEstimator):
         """
         return self._do("rename_class", labels=self._labels([old, new]))
 
+    @change
     def merge_classes(self, labels: Sequence[Any], into: Any) -> Self:
         """Make one class, called `into`, of several.
 
@@ -147,6 +154,7 @@ class IncrementalMixin(TreeEstimator):
         """
         return self._do("merge_classes", labels=self._labels([*self._labels(labels), into]))
 
+    @change
     def undo(self) -> Self:
         """Take back the last operation. The model is then what it was before, to the last bit.
 

@@ -11,6 +11,8 @@ from gpytorch.kernels import Kernel, LinearKernel, MaternKernel, RBFKernel, Scal
 from torch import Tensor
 
 KERNEL_NAMES = ("linear", "rbf", "matern52")
+#: Rows at which a kernel is tried out at a time.
+CHECKED_AT_A_TIME = 4096
 
 
 def make_kernel(name: str, output_scale: float = 1.0, length_scale: float = 1.0) -> Kernel:
@@ -76,6 +78,28 @@ def as_kernel(kernel: str | Kernel, dtype: torch.dtype, device: torch.device) ->
             "each node is what LearnKernel(per_node=True) makes."
         )
     return copy.deepcopy(kernel).to(dtype=dtype, device=device).eval()
+
+
+def check_kernel(kernel: Kernel, x: Tensor) -> None:
+    """Raise a ValueError if a kernel cannot be computed at points x (n, d), for example because of a wrong grid.
+
+    Parameters
+    ----------
+    kernel : Kernel
+    x : tensor (n, d)
+    """
+    if is_isotropic_rbf(kernel):
+        return
+    try:
+        for some in x.split(CHECKED_AT_A_TIME):
+            gram_diagonal(kernel, some)
+    except Exception as error:
+        said = f" ({error})" if str(error) else ""
+        raise ValueError(
+            f"the kernel {type(kernel).__name__} cannot be computed for these features{said}: after the feature map "
+            f"they have {x.shape[1]} columns and values from {float(x.min()):.3g} to {float(x.max()):.3g}. Give the "
+            "kernel this number of dimensions; a grid must reach beyond the values, and new ones may lie further out."
+        ) from error
 
 
 def gram(kernel: Kernel, x: Tensor, other: Tensor | None = None) -> Tensor:

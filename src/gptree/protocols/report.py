@@ -9,6 +9,7 @@ import math
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -29,7 +30,7 @@ from gptree.protocols.plots import (
 from gptree.protocols.report_folder import Run, read_run
 from gptree.protocols.rows import Detail, Row
 from gptree.protocols.tables import Estimate, summary
-from gptree.storage import write_atomically
+from gptree.storage import locked, write_atomically
 from gptree.tree import plot_tree
 from gptree.tree.text import shorten
 
@@ -128,7 +129,9 @@ def write_report(run_folder: str | Path, path: str | Path | None = None) -> Path
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")  # the reader's fonts count
         page = _page(run)
-    write_atomically(path, page)
+    is_beside = path.parent.resolve() == Path(run_folder).resolve()
+    with locked(run_folder) if is_beside else nullcontext():
+        write_atomically(path, page)
     if run.complaints:
         more = f" ({len(run.complaints) - 1} more on the page)" if len(run.complaints) > 1 else ""
         warnings.warn(f"{run.complaints[0]}{more}", stacklevel=2)

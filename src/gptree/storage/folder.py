@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save
+from safetensors.torch import load, save
 from torch import Tensor
 
 from gptree.storage.document import inside, parse_document
@@ -140,11 +140,12 @@ def _read(folder: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     arrays = inside(folder, document.get("arrays"), ".safetensors")
     if not arrays.is_file():
         raise StorageError(f"{folder} is damaged: {arrays.name} is missing.")
-    if _digest(arrays) != document.get("sha256"):
+    content = arrays.read_bytes()  # once: a writer may remove the file at any time
+    if hashlib.sha256(content).hexdigest() != document.get("sha256"):
         raise StorageError(f"{arrays} is damaged: its checksum differs from the one in {DOCUMENT}.")
     try:
         # copied, so that they start where new arrays do: products may differ in the last bit by alignment
-        tensors = {name: value.clone() for name, value in load_file(arrays).items()}
+        tensors = {name: value.clone() for name, value in load(content).items()}
         aliases = document.get("aliases")
         if not isinstance(aliases, dict):
             raise StorageError(f"{folder} is damaged: aliases is no table of names.")
@@ -168,11 +169,6 @@ def _without_copies(tensors: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], d
             known[place] = name
             stored[name] = value.cpu().clone(memory_format=torch.contiguous_format)
     return stored, aliases
-
-
-def _digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _checksum(document: Mapping[str, Any]) -> str:

@@ -24,8 +24,7 @@ SMALLER: dict[str, Any] = {
     "balanced_steps": 3,
     "base_epochs": 1,
     "base_classes": 4,
-    "gas__nodes": 21,
-    "fine_tuning_steps": 3,
+    "fine_tuning__steps": 3,
     "proxies": 2,
 }
 CASES = [f"{name} {preset}" for name in NETWORK_RIVALS for preset in ("tuned", "tao")]
@@ -68,8 +67,6 @@ def settings_of(case: str, **changes: Any) -> NetworkRivalSettings:
     changes = SMALL | {key: value for key, value in SMALLER.items() if key in known} | changes
     if not known.get("balanced_steps", 1):
         changes.pop("balanced_steps", None)  # a phase that a preset leaves out
-    if not known.get("fine_tuning_steps", 1):
-        changes.pop("fine_tuning_steps", None)
     return settings.with_params(**changes)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,9 +13,9 @@ from torch.nn.functional import normalize
 
 from gptree.deep import Arrays, Batch, embed
 from gptree.rivals import BaseOnly, PODNet, PODNetSettings
-from gptree.rivals.networks.base import balanced_rows
 from gptree.rivals.networks.blocks import unit
 from gptree.rivals.networks.lesson import Lesson, Step
+from gptree.rivals.networks.memory import balanced_rows
 from gptree.rivals.networks.model import BaseNetwork, Model
 from gptree.rivals.networks.pod import (
     ProxyNCA,
@@ -156,6 +157,7 @@ def test_margin_does_not_pull_the_scale_below_zero():
     cost = ProxyNCA().cost(scale * scores, torch.tensor([0, 1, 2, 0]), scale)
     cost.backward()
     assert float(cost.detach()) == pytest.approx(0.6 + math.log(2))
+    assert scale.grad is not None
     assert float(scale.grad) == pytest.approx(0, abs=1e-6)
 
 
@@ -184,8 +186,8 @@ def test_rate_zero_with_one_proxy_is_the_imprinted_cosine_classifier():
 
 
 def test_old_proxies_stay_until_fine_tuning_which_leaves_the_network():
-    start = fitted("podnet tuned").state_.model
-    main = taught("podnet tuned", 1, fine_tuning=None).state_.model
+    start: Any = fitted("podnet tuned").state_.model
+    main: Any = taught("podnet tuned", 1, fine_tuning__learning_rate=0.0).state_.model
     tuned = taught("podnet tuned", 1).state_.model
     assert torch.equal(main.classifier.rows[0], start.classifier.rows[0])
     assert not torch.equal(main.classifier.rows[1], tuned.classifier.rows[1])
@@ -210,10 +212,24 @@ def test_fine_tuning_has_equally_many_rows_of_every_class():
     assert counts.tolist() == [5] * 8  # of the 20 kept of base classes the first five
 
 
+@pytest.mark.parametrize("form", ["paper", "code"])
+def test_first_loss_is_that_of_the_classifier(form):
+    """Nothing has moved, and there is nothing to distil; memory and new rows count alike."""
+    rival: Any = fitted("podnet tuned")
+    still = {"session__learning_rate": 1e-9, "fine_tuning__learning_rate": 0.0}
+    rival.set_params(settings=rival.settings.with_params(nca=form, **still), augment=())
+    pictures = np.concatenate([rival.state_.memory.pictures[:, 0].numpy(), digits().sessions[0][0]])
+    y = np.concatenate([rival.state_.memory.y, digits().sessions[0][1]])
+    model = rival.add_classes(*digits().sessions[0]).state_.model
+    logits = model.classifier(features_of(model, rival, pictures))
+    expected = nca_loss(logits, torch.from_numpy(y), 0.6 * float(model.classifier.scale), form)
+    assert rival.log_[0]["first_loss"] == pytest.approx(float(expected), rel=1e-4)
+
+
 def test_frozen_stages_count_with_distance_zero():
     """The loss of the last block alone is that of all stages, and without distillation where nothing has moved."""
-    rival = fitted("podnet tuned")
-    student = taught("podnet tuned", 1).state_.model
+    rival: Any = fitted("podnet tuned")
+    student: Any = taught("podnet tuned", 1).state_.model
     lesson = lesson_of(rival, student)
     (x,) = lesson.arrays.batches([Batch(np.arange(len(lesson.y)))], lesson.device)
 
@@ -232,7 +248,7 @@ def test_frozen_stages_count_with_distance_zero():
 
 
 def test_more_proxies_than_shots_and_gradients_that_are_cut():
-    rival = fitted("podnet tuned").add_classes(*(part[:7] for part in digits().sessions[0]))
+    rival: Any = fitted("podnet tuned").add_classes(*(part[:7] for part in digits().sessions[0]))
     assert [tuple(rows.shape) for rows in rival.state_.model.classifier.rows] == [(6, 2, 12), (2, 2, 12)]
     assert rival.settings.session.clip == rival.settings.fine_tuning.clip == 5.0
     assert float(rival.state_.model.classifier.scale) > 0
@@ -257,14 +273,15 @@ def test_presets_and_wrong_settings():
     grid = PODNetSettings.tuned().candidates()
     assert len(grid) == 10
     assert grid[0].session.learning_rate == 0
-    for settings, message in (
+    wrong: list[tuple[dict[str, Any], str]] = [
         ({"weights": (1.0, -1.0)}, "two numbers"),
         ({"proxies": 0}, "proxies must be at least 1"),
         ({"nca": "other"}, "form is"),
         ({"freeze_old": False}, "leave freeze_old"),
         ({"new_rows": "random"}, "imprints its proxies"),
         ({"memory": BaseOnly(400)}, "fine-tuning needs pictures of every class"),
-    ):
+    ]
+    for settings, message in wrong:
         with pytest.raises(ValueError, match=message):
             PODNetSettings(**settings)
     with pytest.raises(ValueError, match="features of both signs"):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -189,6 +191,20 @@ def test_regularisers_hold_the_network(regulariser):
     assert moves[1] < 0.5 * moves[0]
 
 
+@pytest.mark.parametrize(
+    ("triplet", "slow"), [("batch-hard", slow_batch_hard), ("no-hard-mining", slow_no_hard_mining)]
+)
+@pytest.mark.parametrize("regulariser", ["lwf", "mas"])
+def test_first_loss_is_the_triplets(triplet, slow, regulariser):
+    """Nothing has moved, and the regularisers are zero."""
+    rival = fitted("sdc tuned", triplet=triplet, regulariser=regulariser, weight=1e3, margin=0.3)
+    X, y = digits().sessions[0]
+    rival.set_params(augment=())
+    expected = slow(features_of(rival, X), y, 0.3)
+    rival.add_classes(X, y)
+    assert rival.log_[-1]["first_loss"] == pytest.approx(expected, rel=1e-4)
+
+
 def test_importances_are_those_of_the_last_session():
     rival = taught("sdc tuned", regulariser="mas", session__learning_rate=0.0)
     model, X = rival.state_.model, digits().sessions[1][0]
@@ -221,13 +237,14 @@ def test_presets_and_wrong_settings():
     grid = SDCSettings.tuned().candidates()
     assert len(grid) == 28
     assert grid[0].session.learning_rate == 0
-    for settings, message in (
+    wrong: list[tuple[dict[str, Any], str]] = [
         ({"sigma": 0.0}, "sigma must be positive"),
         ({"memory": PerClass(5, 5)}, "prototypes and no pictures"),
         ({"rule": "nearest-mean"}, "by their prototypes"),
         ({"regulariser": "ewc"}, 'regulariser is "lwf" or "mas"'),
         ({"triplet": "soft"}, "triplet must be one of"),
         ({"base_instances": 1}, "base_instances must be at least 2"),
-    ):
+    ]
+    for settings, message in wrong:
         with pytest.raises(ValueError, match=message):
             SDCSettings(**settings)

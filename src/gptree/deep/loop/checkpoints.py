@@ -71,7 +71,10 @@ class Checkpoints:
             if self.folder is not None and self._group.is_main:
                 try:
                     stack.enter_context(locked(self.folder))
-                    clear_left_overs(self.folder)
+                    for place in (self.folder, self.folder / "last", self.folder / "best"):
+                        if place.is_dir():
+                            with locked(place):
+                                clear_left_overs(place)
                 except OSError as error:
                     # A training that is done is only read, wherever it is.
                     if error.errno not in _READ_ONLY or not (self.folder / "last" / DOCUMENT).exists():

@@ -34,16 +34,16 @@ from torch import Tensor, nn
 from gptree.deep import Arrays, Augmentation, Milestones, ObjectiveLayer, Source, Training, embed, train
 from gptree.deep.data.base import key, spread
 from gptree.deep.loop.checkpoints import ROWS_LOOKED_AT
-from gptree.deep.loop.processes import tuned
 from gptree.estimators.deep_inputs import Inputs, as_source, dtype_of, labels_of
 from gptree.rivals.incremental.base import require_new
-from gptree.rivals.networks.blocks import exemplar_means, herded, imprinted, nearest_mean_scores
+from gptree.rivals.networks.blocks import exemplar_means, imprinted, nearest_mean_scores
 from gptree.rivals.networks.classifiers import SessionClassifier
 from gptree.rivals.networks.lesson import ROWS, Lesson, Step
-from gptree.rivals.networks.model import BaseNetwork, Model, require_base, staged
-from gptree.rivals.networks.sessions import Memory, SessionFolder, SessionState, lasting, raw_rows
+from gptree.rivals.networks.memory import Memory, herded_rows, raw_rows
+from gptree.rivals.networks.model import BaseNetwork, Model, frozen, require_base, staged
+from gptree.rivals.networks.sessions import SessionFolder, SessionState, lasting
 from gptree.rivals.networks.settings import NetworkRivalSettings
-from gptree.settings import SettingsParameters, require
+from gptree.settings import SettingsParameters, require, require_whole
 
 NETWORK_RIVALS: dict[str, type[NetworkRival[Any]]] = {}
 """Methods whose network goes on training, by name: each value takes a backbone and settings."""
@@ -123,6 +123,7 @@ class NetworkRival(SettingsParameters, ClassifierMixin, BaseEstimator, ABC, Gene
 
     def _check(self) -> None:
         """Raise where backbone and settings do not go together."""
+        require_whole("random_state", self.random_state, 0)
         if self._settings.session.trainable == "last-block":
             staged(self.backbone)
 
@@ -156,11 +157,11 @@ class NetworkRival(SettingsParameters, ClassifierMixin, BaseEstimator, ABC, Gene
     def _remember(self, model: Model, memory: Memory, pictures: Tensor, lesson: Lesson, n_base: int) -> Memory:
         """The memory after a session: old classes cut to their quotas, new ones herded with the model."""
         quotas = self._settings.memory.quotas(n_base, int(lesson.y.max()) + 1)
-        kept = np.flatnonzero(_place_in_class(memory.y) < quotas[memory.y])
         y = lesson.y[lesson.memory :]
         features = embed(model, lesson.arrays, lesson.new_rows, self._device)
         chosen = herded_rows(features, y, quotas)
-        return Memory(torch.cat([memory.pictures[kept], pictures[chosen]]), np.concatenate([memory.y[kept], y[chosen]]))
+        kept = memory.cut(quotas)
+        return Memory(torch.cat([kept.pictures, pictures[chosen]]), np.concatenate([kept.y, y[chosen]]))
 
     def _finished(self, lesson: Lesson, state: SessionState) -> SessionState:
         """The state after a session, with what the method keeps beside."""
@@ -233,8 +234,7 @@ class NetworkRival(SettingsParameters, ClassifierMixin, BaseEstimator, ABC, Gene
         sessions = self._session_folder(before, labels, raw_rows(source, spread(len(labels), ROWS_LOOKED_AT)))
         state = sessions.read(0, before, base.inputs)
         if state is None:
-            with tuned(self._device, tf32=True):
-                state = self._begin(before, base, source, codes)
+            state = self._begin(before, base, source, codes)
             sessions.write(state, before)
         self.state_ = state
         return self
@@ -261,8 +261,7 @@ class NetworkRival(SettingsParameters, ClassifierMixin, BaseEstimator, ABC, Gene
         sessions = self._session_folder(before.model, before.classes, before.memory.pictures, pictures, labels)
         state = sessions.read(before.session + 1, before.model, before.inputs)
         if state is None:
-            with tuned(self._device, tf32=True):
-                state = self._learn(before, pictures, new, codes)
+            state = self._learn(before, pictures, new, codes)
             sessions.write(state, before.model)
         self.state_ = state
         return self
@@ -314,7 +313,7 @@ class NetworkRival(SettingsParameters, ClassifierMixin, BaseEstimator, ABC, Gene
         """Class log-probabilities (n, C), columns in the order of `classes_`."""
         check_is_fitted(self, "state_")
         state, source = self.state_, self.state_.inputs.source(X)
-        with torch.no_grad(), tuned(self._device, tf32=True):
+        with torch.no_grad():
             features = embed(state.model, source, np.arange(len(source)), self._device)
             scores = self._scores(state, features).double() / self._settings.temperature
             return scores.log_softmax(1).cpu().numpy()
@@ -378,31 +377,3 @@ class NetworkRival(SettingsParameters, ClassifierMixin, BaseEstimator, ABC, Gene
 
     def _arrays(self, pictures: Tensor, inputs: Inputs) -> Arrays:
         return Arrays(pictures, self.augment if pictures.dim() == 4 else (), mean=inputs.mean, std=inputs.std)
-
-
-def frozen(model: Model) -> Model:
-    """The model in eval mode, without gradients."""
-    return model.eval().requires_grad_(False)
-
-
-def herded_rows(features: Tensor, y: np.ndarray, quotas: np.ndarray) -> np.ndarray:
-    """Rows chosen by herding, class after class, at most quotas[c] of class c."""
-    chosen = [rows[herded(features[rows], int(quotas[c]))] for c in np.unique(y) for rows in [np.flatnonzero(y == c)]]
-    return np.concatenate(chosen)
-
-
-def balanced_rows(lesson: Lesson) -> np.ndarray:
-    """Rows of a lesson, equally many of every class: the first exemplars of old ones, new ones herded."""
-    count = int(np.bincount(lesson.y).min())
-    require(count > 0, "balanced fine-tuning needs pictures of every class: keep more, or leave fine-tuning out.")
-    features = embed(lesson.student, lesson.arrays, lesson.new_rows, lesson.device)
-    quotas = np.full(int(lesson.y.max()) + 1, count)
-    new = lesson.new_rows[herded_rows(features, lesson.y[lesson.memory :], quotas)]
-    old = [np.flatnonzero(lesson.y == c)[:count] for c in range(lesson.n_old)]
-    return np.concatenate([*old, new])
-
-
-def _place_in_class(y: np.ndarray) -> np.ndarray:
-    """(n,) how many rows of the same class come before each; classes stand together."""
-    starts = np.searchsorted(y, y)
-    return np.arange(len(y)) - starts

@@ -8,9 +8,11 @@ from typing import Any, ClassVar, Self
 
 from torch import Tensor
 
-from gptree.rivals.networks.base import NetworkRival, balanced_rows, frozen
+from gptree.rivals.networks.base import NetworkRival
 from gptree.rivals.networks.blocks import cross_entropy, distillation
 from gptree.rivals.networks.lesson import Lesson, Step
+from gptree.rivals.networks.memory import balanced_rows
+from gptree.rivals.networks.model import frozen
 from gptree.rivals.networks.settings import (
     BaseOnly,
     Data,

@@ -225,9 +225,10 @@ class Lesson:
 
 def make_optimiser(groups: list[dict[str, Any]], how: SessionTraining) -> torch.optim.Optimizer:
     """A new one, for one training."""
+    fused = True if groups[0]["params"][0].is_cuda else None
     if how.optimiser == "adam":
-        return torch.optim.Adam(groups, lr=how.learning_rate)
-    return torch.optim.SGD(groups, lr=how.learning_rate, momentum=how.momentum, nesterov=how.nesterov)
+        return torch.optim.Adam(groups, lr=how.learning_rate, fused=fused)
+    return torch.optim.SGD(groups, lr=how.learning_rate, momentum=how.momentum, nesterov=how.nesterov, fused=fused)
 
 
 def autocast(device: torch.device, how: SessionTraining) -> Any:

@@ -92,6 +92,11 @@ class Model(nn.Module):
         return [p for p in chosen if p not in fixed]
 
 
+def frozen(model: Model) -> Model:
+    """The model in eval mode, without gradients."""
+    return model.eval().requires_grad_(False)
+
+
 def staged(network: nn.Module) -> StagedBackbone:
     """The network, if it can be cut and shows its stages; else an error."""
     if not isinstance(network, StagedBackbone):

@@ -10,8 +10,9 @@ from torch import Tensor, nn
 
 from gptree.deep import Cosine, ObjectiveLayer, embed
 from gptree.deep.data.base import key
-from gptree.rivals.networks.base import NetworkRival, balanced_rows
+from gptree.rivals.networks.base import NetworkRival
 from gptree.rivals.networks.lesson import ROWS, Lesson, Step
+from gptree.rivals.networks.memory import balanced_rows
 from gptree.rivals.networks.model import require_signed, staged
 from gptree.rivals.networks.pod import (
     NCA,

@@ -195,7 +195,11 @@ class _Chosen:
     def __init__(self, source: Source, rows: np.ndarray) -> None:
         self._source, self._rows = source, rows
         self.shape, self.augment = source.shape, getattr(source, "augment", ())
-        self.labels = None if source.labels is None else source.labels[rows]
+
+    @property
+    def labels(self) -> np.ndarray | None:
+        labels = self._source.labels
+        return None if labels is None else labels[self._rows]
 
     def __len__(self) -> int:
         return len(self._rows)

@@ -14,12 +14,13 @@ from torch.nn.functional import cross_entropy
 
 from gptree.deep import ObjectiveLayer, Source, embed
 from gptree.deep.data.base import clean_plan
-from gptree.rivals.networks.base import NetworkRival, frozen
+from gptree.rivals.networks.base import NetworkRival
 from gptree.rivals.networks.blocks import class_means, precise, unit
 from gptree.rivals.networks.classifiers import SessionClassifier
 from gptree.rivals.networks.lesson import Lesson, Step, gradients_of
-from gptree.rivals.networks.model import BaseNetwork, Model
-from gptree.rivals.networks.sessions import Memory, SessionState, raw_rows
+from gptree.rivals.networks.memory import Memory, raw_rows
+from gptree.rivals.networks.model import BaseNetwork, Model, frozen
+from gptree.rivals.networks.sessions import SessionState
 from gptree.rivals.networks.settings import (
     CONSTANT,
     Data,

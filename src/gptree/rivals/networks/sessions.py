@@ -13,37 +13,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gptree.deep import Arrays, Batch, Source
 from gptree.deep.loop.checkpoints import stable_repr
 from gptree.estimators.deep_inputs import Inputs
-from gptree.rivals.networks.model import Model
+from gptree.rivals.networks.memory import Memory
+from gptree.rivals.networks.model import Model, frozen
 from gptree.rivals.networks.settings import NetworkRivalSettings
 from gptree.storage import DOCUMENT, StorageError, below, labels_from_json, labels_to_json, read_folder, write_folder
 
 KIND = "session of a network"
 #: Settings that change predictions only.
 _FREE = ("rule", "temperature")
-
-
-@dataclass(frozen=True, eq=False)
-class Memory:
-    """Pictures kept of past classes, class after class, each in the order of choice.
-
-    Attributes
-    ----------
-    pictures : Tensor (m, …)
-        As they were given (uint8, or floats), on the CPU.
-    y : int array (m,)
-        Columns of their classes.
-    """
-
-    pictures: Tensor
-    y: np.ndarray
-
-    @property
-    def nbytes(self) -> int:
-        """Of pictures and classes."""
-        return self.pictures.nbytes + self.y.nbytes
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,7 +92,7 @@ class SessionFolder:
         model.load_state_dict(model.state_dict() | stored)
         means = tensors.get("means")
         return SessionState(
-            model=model.eval().requires_grad_(False),
+            model=frozen(model),
             classes=labels_from_json(document["labels"]),
             n_base=document["n_base"],
             memory=Memory(tensors["pictures"], tensors["y"].numpy()),
@@ -169,11 +148,3 @@ def digest(*parts: Any) -> str:
 def lasting(settings: NetworkRivalSettings) -> list[tuple[str, Any]]:
     """The settings that sessions depend on."""
     return [(name, value) for name, value in settings.get_params(deep=False).items() if name not in _FREE]
-
-
-def raw_rows(source: Source, rows: np.ndarray) -> Tensor:
-    """Rows of a source on the CPU: as they were given, or without augmentation as the source gives them."""
-    if isinstance(source, Arrays):
-        return source.rows(rows)
-    (x,) = source.batches([Batch(rows)], torch.device("cpu"))
-    return x

@@ -11,12 +11,13 @@ from torch import Tensor, nn
 from torch.nn.functional import relu
 
 from gptree.deep import Source, embed
-from gptree.rivals.networks.base import NetworkRival, herded_rows
+from gptree.rivals.networks.base import NetworkRival
 from gptree.rivals.networks.blocks import class_means, cross_entropy, mean_over, unit
 from gptree.rivals.networks.lesson import Lesson, Step
+from gptree.rivals.networks.memory import Memory, herded_rows, raw_rows
 from gptree.rivals.networks.model import BaseNetwork, Model
 from gptree.rivals.networks.neural_gas import Gas, NeuralGas, cells
-from gptree.rivals.networks.sessions import Memory, SessionState, raw_rows
+from gptree.rivals.networks.sessions import SessionState
 from gptree.rivals.networks.settings import (
     BaseOnly,
     Data,
@@ -29,7 +30,7 @@ from gptree.rivals.networks.settings import (
 from gptree.settings import require
 
 #: Relative to the mean of all variances: a cell of one row has none.
-LEAST_VARIANCE = 0.01
+LEAST_VARIANCE = 0.1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -223,7 +224,7 @@ def anchor_loss(features: Tensor, targets: Tensor, weights: Tensor | float = 1.0
 
 
 def precisions(variances: Tensor) -> Tensor:
-    """mean(Λ) / Λ of variances (N, d), those below a hundredth of the mean raised to it."""
+    """mean(Λ) / Λ of variances (N, d), those below a tenth of the mean raised to it."""
     mean = variances.mean().clamp_min(torch.finfo(variances.dtype).tiny)
     return mean / variances.clamp_min(LEAST_VARIANCE * mean)
 

@@ -29,7 +29,7 @@ def batch_hard(z: Tensor, y: Tensor, margin: float = 0.0) -> Tensor:
     d = distances(z)
     same = y[:, None] == y
     positive = same & ~torch.eye(len(y), dtype=torch.bool, device=y.device)
-    usable = positive.any(1) & ~same.all(1)
+    usable = positive.any(1)  # without negatives the nearest is ∞ away and the loss 0
     hardest = d.masked_fill(~positive, -torch.inf).amax(1) - d.masked_fill(same, torch.inf).amin(1)
     losses = relu(torch.where(usable, hardest, 0.0) + margin)
     return (losses * usable).sum() / usable.sum().clamp_min(1)
