@@ -104,6 +104,8 @@ def test_probabilities_are_products_of_decisions(plain: Any, model: Any) -> None
     order = np.argsort(point_class, kind="stable")
     shots, y = torch.as_tensor(model.embed(VECTORS[rows])), Y[rows]
     z = torch.nn.functional.normalize(torch.cat([points[order], shots]), dim=1).numpy()
+    features = model.classifier_.model_.predictor.grams.X.numpy()
+    matched = np.square(features[:, None] - z[None]).sum(-1).argmin(1)
 
     def node(rows: np.ndarray, left: np.ndarray, x: np.ndarray) -> np.ndarray:
         """Probability of the left side, at the draws of ω that the model has: closed form with explicit inverses."""
@@ -115,13 +117,16 @@ def test_probabilities_are_products_of_decisions(plain: Any, model: Any) -> None
             if int((p.omega[0, v] > 0).sum()) == len(rows)
         ]
         draws, v = posterior
+        seen = matched[draws.rows[v, : len(rows)].numpy()]  # the model has its own order of the rows
+        assert sorted(seen) == sorted(rows)
+        goes_left = np.isin(seen, rows[left])
         kernel = lambda a, b: 8.0 * np.exp(-0.5 * np.square(a[:, None] - b[None]).sum(-1))  # noqa: E731
-        K, k = kernel(z[rows], z[rows]), kernel(z[rows], x)
+        K, k = kernel(z[seen], z[seen]), kernel(z[seen], x)
         levels, weights = np.polynomial.hermite_e.hermegauss(40)
         total = np.zeros(len(x))
         for omega in draws.omega[:, v, : len(rows)].numpy():
             inverse = np.linalg.inv(K + np.diag(1 / omega))
-            mean = k.T @ inverse @ (np.where(left, 0.5, -0.5) / omega)
+            mean = k.T @ inverse @ (np.where(goes_left, 0.5, -0.5) / omega)
             variance = 8.0 - np.einsum("nt,nm,mt->t", k, inverse, k)
             f = mean[:, None] + np.sqrt(variance)[:, None] * levels
             total += (1 / (1 + np.exp(-f))) @ (weights / weights.sum()) / len(draws.omega)
@@ -141,11 +146,13 @@ def test_probabilities_are_products_of_decisions(plain: Any, model: Any) -> None
     np.testing.assert_allclose(found, expected, atol=1e-5)  # 20 points of quadrature against 40
 
 
-def test_new_nodes_are_those_of_a_tree_grown_on_the_inducing_points(plain: Any, model: Any) -> None:
+def test_new_nodes_are_those_of_a_tree_grown_on_the_inducing_points(plain: Any) -> None:
+    exact = {"inference": CoordinateAscent()}  # draws would depend on the order of the points
+    model = growing(classifier=sessions(**exact)).fit(VECTORS[BASE], Y[BASE])
     head = plain.ensemble_.first
     order = head.point_class.argsort(stable=True)
     points, labels = head.points.detach()[order].numpy(), plain.classes_[head.point_class[order].numpy()]
-    twin = sessions(tree=head.tree).fit(points, labels)
+    twin = sessions(tree=head.tree, **exact).fit(points, labels)
     for rows in (FIVES, SIXES):
         model.add_classes(VECTORS[rows], Y[rows])
         twin.add_classes(model.embed(VECTORS[rows]), Y[rows])
