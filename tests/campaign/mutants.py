@@ -206,13 +206,10 @@ def fails(folder: Path, tests: str) -> bool:
 
 def check_baseline(packages: set[str], jobs: int) -> None:
     """Tests that fail without any mutant would kill every one."""
+    named = sorted(packages | set(USERS))
     with ThreadPoolExecutor(jobs) as pool:
-        named = sorted(packages | set(USERS))
-        broken = [
-            name
-            for name, failed in zip(named, pool.map(lambda n: fails(SOURCE.parent, n), named), strict=True)
-            if failed
-        ]
+        failed = list(pool.map(lambda name: fails(SOURCE.parent, name), named))
+    broken = [name for name, bad in zip(named, failed, strict=True) if bad]
     if broken:
         raise SystemExit(f"tests of {', '.join(broken)} fail without any mutant: mend them first.")
 
