@@ -15,7 +15,7 @@ from benchmarks.experiments.fscil.sets import SETS
 FROZEN = "cub-frozen"
 CUB, MINI, CIFAR = (
     (FROZEN, "cub", "cub-held-out", "cub-pictures"),
-    ("mini-margin", "mini-rotations", "mini-pictures"),
+    ("mini-margin", "mini-rotations", "mini-pictures", "mini-deep"),
     ("cifar-plain", "cifar-rotations", "cifar-pictures"),
 )
 #: Of the studies of the paper's supplement: features of networks that were not trained with a tree, and of those of
@@ -70,7 +70,7 @@ class Line:
 
     def fits(self, data: str) -> bool:
         """Whether the data has such rows."""
-        trained = NETWORKS.get(data) or SETS.get(data)
+        trained = NETWORKS.get(data) or SETS.get(DEEP.get(data, data))
         return self.held_out is None or (trained is not None and trained.training.validation is not None)
 
     def is_drawn(self, data: str) -> bool:

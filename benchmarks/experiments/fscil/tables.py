@@ -13,7 +13,7 @@ from benchmarks.core.figures import panels
 from benchmarks.core.gaps import gap_table
 from benchmarks.core.tables import Column, Summary, Table, bold_best, comparison
 from benchmarks.core.trials import Row, Trial
-from benchmarks.experiments.fscil.lines import DATA, Line
+from benchmarks.experiments.fscil.lines import DATA, FromPictures, Line
 from benchmarks.experiments.fscil.sets import SETS
 
 if TYPE_CHECKING:
@@ -119,7 +119,8 @@ class Study:
 
     def glance(self, rows: list[Row]) -> Table:
         """The last session on the main data set."""
-        lines = {line.name: group for line, group in groups(rows, self.lines, self.main).items()}
+        drawn = [line for line in self.lines if line.is_drawn(self.main)]
+        lines = {line.name: group for line, group in groups(rows, drawn, self.main).items()}
         return comparison(f"{DATA[self.main]}: after the last session", lines, (ACCURACY, BASE, NOVEL, NLL, ECE))
 
     def figure(self, rows: list[Row], path: Path) -> None:
@@ -135,7 +136,9 @@ class Study:
         if not present:
             raise ValueError("There are no rows to draw; run the experiment first.")
         if self.column is not FORGETTING:  # the networks of which most is compared
-            present = {name: here for name, here in present.items() if name in SETS} or present
+            present = {
+                name: here for name, here in present.items() if any(isinstance(line, FromPictures) for line in here)
+            } or present
         numbers = {line: k for k, line in enumerate(dict.fromkeys(line for here in present.values() for line in here))}
         across = len(columns) if len(columns) > 1 else len(present)
         picture, axes = panels(len(present) * len(columns) // across, across, height=3.6 if len(columns) > 1 else 5.0)
