@@ -3,8 +3,8 @@
     python tests/estimators/memory_peak.py 30000 512 100 1000000000
 
 prints a line of JSON: bytes at the peak of `fit` and of `predict_proba`. An optional fifth argument names the expert;
-a budget of 0 is the smallest, which the error of a budget that is too small names. Arrays of less than 32 MiB say
-little: the allocator of the C library keeps them for later.
+a budget of 0 is the smallest, which the error of a budget that is too small names. With
+arrays of less than 32 MiB, set MALLOC_MMAP_THRESHOLD_=1048576: the C library would keep them for later.
 """
 
 from __future__ import annotations
