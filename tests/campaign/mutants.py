@@ -204,6 +204,16 @@ def fails(folder: Path, tests: str) -> bool:
     return done.returncode != 0
 
 
+def check_baseline(packages: set[str], jobs: int) -> None:
+    """Tests that fail without any mutant would kill every one."""
+    named = sorted(packages | set(USERS))
+    with ThreadPoolExecutor(jobs) as pool:
+        failed = list(pool.map(lambda name: fails(SOURCE.parent, name), named))
+    broken = [name for name, bad in zip(named, failed, strict=True) if bad]
+    if broken:
+        raise SystemExit(f"tests of {', '.join(broken)} fail without any mutant: mend them first.")
+
+
 def equivalents() -> dict[str, str]:
     """Summaries of mutants that change nothing that can be seen, with the reason."""
     known = {}
@@ -227,6 +237,8 @@ def campaign(seed: int, count: int, jobs: int) -> list[dict[str, Any]]:
         return {"seed": seed, "number": number, "mutant": summary, "outcome": outcome, "seconds": seconds}
 
     left = [(number, mutant) for number, mutant in enumerate(draw(seed, count)) if number not in done]
+    if left:
+        check_baseline({mutant.file.split("/")[0] for _, mutant in left}, jobs)
     with path.open("a") as file, ThreadPoolExecutor(jobs) as pool:
         for future in as_completed([pool.submit(one, *entry) for entry in left]):
             row = future.result()

@@ -56,3 +56,9 @@ def test_a_mutant_is_killed_by_a_test_that_sees_the_change() -> None:
     outcomes = {m.summary().partition(" → ")[2]: mutants.attempt(m, sees_comparisons) for m in mutants.draw(0, 8)}
     assert outcomes["if any(x) and x <= 4:"] == "killed"
     assert outcomes["return -x / 2.0"] == "survived"
+
+
+def test_tests_that_fail_without_a_mutant_are_no_measure(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mutants, "fails", lambda folder, tests: tests == "tree")
+    with pytest.raises(SystemExit, match="tests of tree fail without any mutant"):
+        mutants.check_baseline({"maths"}, jobs=2)

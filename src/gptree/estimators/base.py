@@ -94,8 +94,9 @@ class TreeEstimator(SettingsParameters, ClassifierMixin, BaseEstimator):
     dtype : "float64" or "float32"
     device : "auto", "cpu", "cuda", …
     memory_budget : int, optional
-        Bytes that Gram matrices, factors and working memory may take together, roughly. None is 2 GiB, and a quarter of
-        the memory of a GPU.
+        Bytes that a fit or a prediction may take beside the given features, roughly: copies of the features, experts,
+        Gram matrices, factors and working memory together. Too small a number is an error that names the smallest. None
+        is 2 GiB, a quarter of the memory of a GPU, or the smallest if that is more.
     n_jobs : int, optional
         Workers for the nodes, through joblib; any joblib backend.
     random_state : int, RandomState or None

@@ -29,6 +29,7 @@ from gptree.estimators.storage import load_estimator, save_estimator
 from gptree.estimators.validation import (
     as_expert,
     check_held_out,
+    check_memory,
     check_predict_at,
     check_targets,
     class_log_prior,
@@ -94,7 +95,11 @@ class _TreeClassifier(IncrementalMixin, OpenSetMixin, ExplainMixin):
         # everything that can be wrong with the parameters shows before any work is done
         check_predict_at(self.predict_at)
         kernel, expert, inference = self._kernel(), as_expert(self.prior_mean), self._inference()
-        large_nodes, memory_budget = self._large_nodes(inference), self._memory_bytes()
+        if self.growth is not None and self.prior_mean == "experts":
+            expert = base_experts()
+        large_nodes = self._large_nodes(inference)
+        itemsize = max(X.itemsize, self._placement()[0].itemsize)
+        memory_budget = check_memory(self.memory_budget, self._memory_bytes(), X.shape, len(classes), itemsize, expert)
         log_prior = class_log_prior(self.class_prior, codes, len(classes))
         self._check_growth()
         feature_map = make_feature_map(self.feature_map)
@@ -130,7 +135,7 @@ class _TreeClassifier(IncrementalMixin, OpenSetMixin, ExplainMixin):
                     kernel,
                     inference,
                     self.growth,
-                    expert=base_experts() if self.prior_mean == "experts" else expert,
+                    expert=expert,
                     predict_at=self.predict_at,
                     on_sphere=lambda features: on_sphere(feature_map, features),
                     held_out=mask,

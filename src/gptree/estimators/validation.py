@@ -71,6 +71,36 @@ def memory_bytes(memory_budget: int | None, device: torch.device) -> int:
     return int(memory_budget)
 
 
+def check_memory(
+    memory_budget: int | None, given: int, shape: tuple[int, int], n_classes: int, itemsize: int, expert: Expert | None
+) -> int:
+    """The budget in bytes for a fit of this size; a ValueError if it is too small, and says how small it may be.
+
+    Parameters
+    ----------
+    memory_budget : int or None
+        The parameter.
+    given : int
+        Bytes that it stands for. By default they grow to what is needed.
+    shape : rows and features.
+    n_classes, itemsize : int
+    expert : the source of prior means.
+    """
+    rows, columns = shape
+    copies = itemsize * rows * columns  # of the features: in the order of the model, mapped, and mapped in that order
+    smallest = 3 * copies
+    if expert is not None:
+        smallest = max(smallest, 2 * copies + expert.fit_bytes(rows, columns, n_classes, itemsize))
+    if given >= smallest:
+        return given
+    if memory_budget is None:
+        return smallest
+    raise ValueError(
+        f"memory_budget={memory_budget} is too small for {rows} rows of {columns} features and {n_classes} classes: "
+        f'the smallest is {smallest} bytes. Give at least that, dtype="float32", or experts that need less.'
+    )
+
+
 def check_predict_at(predict_at: Any) -> None:
     """Raise unless it is a name of how nodes predict."""
     if predict_at not in get_args(PredictAt):

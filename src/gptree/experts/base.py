@@ -91,6 +91,23 @@ class Expert(NamedSettings, ABC):
     def cannot_grow(self) -> str | None:
         return None
 
+    def fit_bytes(self, rows: int, columns: int, classes: int, itemsize: int) -> int:
+        """Bytes that `fit` needs at its peak beside the examples, roughly; the memory budget is checked with it.
+
+        Parameters
+        ----------
+        rows, columns, classes : int
+            Of the examples.
+        itemsize : int
+            Bytes of a number.
+
+        Returns
+        -------
+        int
+            0, if nobody knows.
+        """
+        return 0
+
     def on_exemplars(self, rows: Tensor, weights: Tensor) -> Expert:
         """The expert of a base session, of which only exemplars are kept.
 

@@ -127,6 +127,12 @@ def fit_tempered(scorer: LeftOutScorer, examples: Examples) -> Fit:
     return Fit(scorer.fitted(value, tau), left_out, examples.usable)
 
 
+def tempering_bytes(grid: int, rows: int, classes: int, itemsize: int) -> int:
+    """Bytes that `fit_tempered` needs for a grid of so many values, roughly: for their scores and left-out ones."""
+    calibration = min(rows, max(MAX_CALIBRATION_SIZE // classes, MIN_CALIBRATION_ROWS))
+    return itemsize * classes * ((grid + 3) * calibration + rows + 4 * min(rows, CHUNK_SIZE // classes + 1))
+
+
 def storage_dtype(examples: Examples) -> torch.dtype:
     """Of an (n, C) array of left-out log-probabilities."""
     return torch.float32 if len(examples) * examples.n_classes > MAX_DOUBLE_SIZE else examples.X.dtype

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from gptree.experts.base import Expert, Fit, FittedExpert, ScoreCache, positive_grid
-from gptree.experts.calibration import fit_tempered
+from gptree.experts.calibration import CHUNK_SIZE, fit_tempered, tempering_bytes
 from gptree.experts.examples import ALONE, Examples, check_features
 from gptree.experts.products import check_unit_length, chunks, shared_products, working_dtype
 from gptree.storage import Array, Number, Sizes, ensure
@@ -48,6 +48,10 @@ class KernelDensity(Expert):
     def fit(self, examples: Examples) -> Fit:
         check_unit_length(examples.X)
         return fit_tempered(_Scorer(self, examples), examples)
+
+    def fit_bytes(self, rows: int, columns: int, classes: int, itemsize: int) -> int:
+        products = 5 * min(rows * rows, CHUNK_SIZE + rows)
+        return itemsize * (rows * columns + products) + tempering_bytes(len(self.sharpnesses), rows, classes, itemsize)
 
 
 @dataclass(frozen=True, eq=False)

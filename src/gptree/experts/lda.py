@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from gptree.experts.base import Expert, Fit, FittedExpert, ScoreCache, cached, positive_grid
-from gptree.experts.calibration import fit_tempered
+from gptree.experts.calibration import fit_tempered, tempering_bytes
 from gptree.experts.examples import ALONE, Examples, check_features
 from gptree.settings import require
 from gptree.storage import Array, Number
@@ -52,6 +52,10 @@ class LDA(Expert):
 
     def fit(self, examples: Examples) -> Fit:
         return fit_tempered(_Scorer(self, examples), examples)
+
+    def fit_bytes(self, rows: int, columns: int, classes: int, itemsize: int) -> int:
+        arrays = 4 * rows * columns + 3 * columns * min(rows, columns)  # rotated rows, residuals, gaps, work
+        return itemsize * arrays + tempering_bytes(len(self.shrinkages), rows, classes, itemsize)
 
 
 @dataclass(frozen=True, eq=False)

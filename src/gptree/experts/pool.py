@@ -61,6 +61,10 @@ class Pool(Expert):
     def on_exemplars(self, rows: Tensor, weights: Tensor) -> Pool:
         return Pool(tuple(expert.on_exemplars(rows, weights) for expert in self.experts))
 
+    def fit_bytes(self, rows: int, columns: int, classes: int, itemsize: int) -> int:
+        left_out = itemsize * rows * classes * (len(self.experts) + 1)
+        return left_out + max(expert.fit_bytes(rows, columns, classes, itemsize) for expert in self.experts)
+
     def fit(self, examples: Examples) -> Fit:
         fits = [expert.fit(examples) for expert in self.experts]
         calibration, dtype = CalibrationRows.of(examples), examples.X.dtype

@@ -51,6 +51,9 @@ class RandomFeatures(Expert):
     def on_exemplars(self, rows: Tensor, weights: Tensor) -> RandomFeatures:
         return replace(self, expert=self.expert.on_exemplars(rows, weights))
 
+    def fit_bytes(self, rows: int, columns: int, classes: int, itemsize: int) -> int:
+        return itemsize * 2 * rows * self.count + self.expert.fit_bytes(rows, self.count, classes, itemsize)
+
     def fit(self, examples: Examples) -> Fit:
         projection = self.projection(examples.X)
         features = _features(examples.X, projection, self.unit_length)

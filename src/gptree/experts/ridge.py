@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from gptree.experts.base import Expert, Fit, FittedExpert, ScoreCache, positive_grid
-from gptree.experts.calibration import CalibrationRows, choose, fill_own, fit_tempered
+from gptree.experts.calibration import CalibrationRows, choose, fill_own, fit_tempered, tempering_bytes
 from gptree.experts.examples import ALONE, Examples, check_features
 from gptree.experts.products import DOUBLE_UP_TO, check_unit_length, chunks, shared_products
 from gptree.settings import require_whole
@@ -48,6 +48,10 @@ class Ridge(Expert):
 
     def fit(self, examples: Examples) -> Fit:
         return fit_tempered(_LinearScorer(self.penalties, examples), examples)
+
+    def fit_bytes(self, rows: int, columns: int, classes: int, itemsize: int) -> int:
+        arrays = 4 * rows * columns + 3 * min(rows, columns) ** 2
+        return itemsize * arrays + tempering_bytes(len(self.penalties), rows, classes, itemsize)
 
 
 @dataclass(frozen=True)
@@ -93,6 +97,14 @@ class KernelRidge(Expert):
 
     def fit(self, examples: Examples) -> Fit:
         return self.fit_on(examples, torch.ones_like(examples.usable))
+
+    def fit_bytes(self, rows: int, columns: int, classes: int, itemsize: int) -> int:
+        points = min(rows, self.at_most)
+        number = itemsize if points <= DOUBLE_UP_TO else 4
+        all_penalties = points <= self.choose_on
+        matrices = 3 if all_penalties else 2  # two of kernel, factor and inverse, and a kernel to keep
+        tempering = tempering_bytes(len(self.penalties) if all_penalties else 1, rows, classes, itemsize)
+        return number * (matrices * points**2 + points * (columns + 3 * classes)) + tempering
 
     def on_exemplars(self, rows: Tensor, weights: Tensor) -> ExemplarRidge:
         return ExemplarRidge(rows, self)
@@ -313,15 +325,22 @@ class _KernelScorer(_Scorer):
         folds = torch.where(torch.bincount(y)[y] == 1, ALONE, examples.folds[self.inside])
         self.targets = _Targets.balanced(y, folds, dtype)
         self.points = examples.X[self.inside].to(dtype)
-        self.K = _kernel(self.points, self.points).mul_(self.targets.root).mul_(self.targets.root[:, None])
+        self.K = self._weighted_kernel() if len(penalties) > 1 else None
+
+    def _weighted_kernel(self) -> Tensor:
+        """W^½KW^½."""
+        return _kernel(self.points, self.points).mul_(self.targets.root).mul_(self.targets.root[:, None])
 
     def _solve(self, penalty: float) -> _Solution:
-        K = self.K.clone()
+        K = self._weighted_kernel() if self.K is None else self.K.clone()
         K.diagonal().add_(penalty)
         # paper (1)
-        P = torch.cholesky_inverse(torch.linalg.cholesky(K))
+        factor = torch.linalg.cholesky(K)
+        del K  # with many points such a matrix is the largest thing in memory
+        P = torch.cholesky_inverse(factor)
+        del factor
         root = self.targets.root[:, None]
-        PY = self.examples.class_sums(P * root, self.inside).T  # P is symmetric: (YᵀP)ᵀ
+        PY = P @ self.targets.added_to(P.new_zeros(len(P), self.examples.n_classes))
         z = self.targets.left_out(PY, lambda members: P[members[:, None], members], P.diagonal())
         return _Solution(z, PY * root)
 
