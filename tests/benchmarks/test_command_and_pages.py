@@ -331,7 +331,7 @@ class TestPages:
             "## Tables",
             "| plain | 0.50 ± 0.29 |",
             "[all of it](made-up-all.md)",
-            "## Quoted from the paper",
+            "## Quoted",
             "**Theirs (quoted from the paper)**",
             "## How it is measured\n\nThe values are made up.",
             "In the paper: Table 9.",

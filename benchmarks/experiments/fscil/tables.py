@@ -54,7 +54,7 @@ a class has nothing to forget: read it beside the accuracies."""
 #: The palette of Okabe and Ito, told apart by people with any kind of colour vision, and more; markers differ too.
 COLOURS = ("#D55E00", "#0072B2", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000", "#8C6D31", "#7F7F7F", "#6A3D9A",
            "#B15928", "#1B9E77", "#E7298A", "#A6761D", "#4D4D4D")  # fmt: skip
-MARKERS = "os^DvPX<>hd*pH8"
+MARKERS = "os^DvPX<>hd*p"
 
 
 def after(column: Column, session: int) -> Column:
@@ -135,11 +135,13 @@ class Study:
         }
         if not present:
             raise ValueError("There are no rows to draw; run the experiment first.")
-        if self.column is not FORGETTING:  # the networks of which most is compared
-            present = {
-                name: here for name, here in present.items() if any(isinstance(line, FromPictures) for line in here)
-            } or present
-        numbers = {line: k for k, line in enumerate(dict.fromkeys(line for here in present.values() for line in here))}
+        compared = {name: here for name, here in present.items() if any(isinstance(l, FromPictures) for l in here)}
+        if self.column is FORGETTING:
+            present = {name: here for name, here in present.items() if name not in SETS or name in compared}
+        else:  # the networks of which most is compared
+            present = compared or present
+        drawn = dict.fromkeys(line for here in present.values() for line in here)
+        numbers = {line: k for k, line in enumerate(sorted(drawn, key=lambda line: line.is_rival))}
         across = len(columns) if len(columns) > 1 else len(present)
         picture, axes = panels(len(present) * len(columns) // across, across, height=3.6 if len(columns) > 1 else 5.0)
         curves: dict[str, Any] = {}
