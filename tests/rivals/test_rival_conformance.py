@@ -21,6 +21,8 @@ EVERY = RIVALS | {f"incremental {name}": make for name, make in INCREMENTAL.item
 GIBBS_SETTINGS = {"kernel": "rbf", "output_scale": 30.0, "length_scale": 0.5, "steps": 5, "predict_at": "mean"}
 
 every_rival = pytest.mark.parametrize("name", EVERY)
+#: Variants of a class share its code: what does not depend on settings is asked once of each class.
+every_class = pytest.mark.parametrize("name", {type(make()): name for name, make in reversed(EVERY.items())}.values())
 
 
 @functools.cache
@@ -42,10 +44,17 @@ def small(name: str):
     return rival.set_params(**few)
 
 
+@functools.cache
+def learned(name: str) -> RivalClassifier:
+    """A rival after five digits of each class."""
+    x, y, _, _ = digits(5)
+    return small(name).fit(x, y)
+
+
 @every_rival
 def test_probabilities(name):
-    x, y, new, _ = digits(5)
-    p = small(name).fit(x, y).predict_proba(new)
+    new = digits(5)[2]
+    p = learned(name).predict_proba(new)
     assert p.shape == (len(new), 10)
     assert np.all(p >= 0)
     np.testing.assert_allclose(p.sum(axis=1), 1, atol=1e-6)
@@ -68,14 +77,13 @@ def test_prediction_is_the_likeliest_class_by_its_name(name):
     np.testing.assert_array_equal(model.classes_, np.sort(names))
     np.testing.assert_array_equal(model.predict(new), model.classes_[model.predict_proba(new).argmax(axis=1)])
     if name not in GIBBS_RIVALS:  # in another order of the classes they take other draws
-        by_number = small(name).fit(x, y)
-        np.testing.assert_array_equal(model.predict(new), names[by_number.predict(new)])
+        np.testing.assert_array_equal(model.predict(new), names[learned(name).predict(new)])
 
 
 @every_rival
 def test_two_fits_and_a_clone_agree(name):
     x, y, new, _ = digits(5)
-    first = small(name).fit(x, y)
+    first = learned(name)
     np.testing.assert_array_equal(first.predict_proba(new), clone(first).fit(x, y).predict_proba(new))
 
 
@@ -137,13 +145,13 @@ def test_more_dimensions_than_points(name):
     assert small(name).fit(x, y).score(centres, np.arange(4)) == 1
 
 
-@every_rival
+@every_class
 def test_in_a_pipeline(name):
     x, y, new, true = digits(10)
     assert make_pipeline(StandardScaler(), small(name)).fit(x, y).score(new, true) > 0.75
 
 
-@every_rival
+@every_class
 def test_errors(name):
     x, y, new, _ = digits(2)
     with pytest.raises(NotFittedError):
@@ -156,7 +164,7 @@ def test_errors(name):
         small(name).fit(x, y).predict(new[:, 1:])
 
 
-@every_rival
+@every_class
 @pytest.mark.filterwarnings("ignore")
 def test_scikit_learn_checks(name):
     check_estimator(small(name))
