@@ -54,7 +54,7 @@ def fit_temperature(scores: np.ndarray, y: np.ndarray) -> tuple[float, float]:
         return mean_nll(log_softmax(np.exp(log_tau) * scores, axis=1), y)
 
     best = minimize_scalar(loss, bounds=LOG_TEMPERATURES, method="bounded", options={"xatol": 1e-3})
-    return float(np.exp(best.x)), float(best.fun)
+    return float(np.exp(best.x)), float(best.fun)  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def scale_of(x: np.ndarray) -> float:
