@@ -140,7 +140,7 @@ def test_it_fits_the_nodes_of_classes_that_arrive(growth: Growth | None, tmp_pat
         model.fit(X[BASE], Y[BASE])
         before = model.predict_proba(X[:20])
         model.add_classes(X[LATER], Y[LATER])
-        assert model.score(X[300:900], Y[300:900]) > 0.75
+        assert model.score(X[300:900], Y[300:900]) > 0.7
         model.save(tmp_path / "model")
         np.testing.assert_allclose(
             load_model(tmp_path / "model").predict_proba(X[:20]), model.predict_proba(X[:20]), rtol=0, atol=1e-12
