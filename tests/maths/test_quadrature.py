@@ -50,9 +50,9 @@ def integrated(mean: float, variance: float) -> float:
         (4.0, 3e-5),
         (10.0, 3e-3),
         (12.0, 6e-3),
-        (12.1, 1e-6),
-        (100.0, 1e-6),
-        (1e4, 1e-6),
+        (12.1, 1e-9),
+        (100.0, 1e-9),
+        (1e4, 1e-9),
     ],
 )
 def test_error_of_twenty_points(variance, error):

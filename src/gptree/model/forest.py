@@ -71,7 +71,7 @@ class ForestModel:
         """Pieces of x whose node probabilities and cross-kernel values stay within the memory budget."""
         numbers = sum(p.weights.shape[0] * p.weights.shape[1] for p in self.predictor.posteriors)
         numbers = 4 * (numbers + len(self.predictor.used_rows) + 2 * self.n_classes * (1 + len(self.trees)))
-        step = max(1, self.memory_budget // (4 * numbers * x.element_size()))
+        step = max(1, self.memory_budget // (8 * numbers * x.element_size()))
         return [slice(start, start + step) for start in range(0, len(x), step)]
 
     def node_log_probabilities(self, x: Tensor, scores: Tensor | None, predict_at: PredictAt) -> tuple[Tensor, Tensor]:
