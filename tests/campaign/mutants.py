@@ -29,7 +29,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from parts import read_rows
+
 HERE = Path(__file__).parent
+
+
 ROOT = HERE.parents[1]
 SOURCE = ROOT / "src" / "gptree"
 EQUIVALENT = HERE / "equivalent.txt"
@@ -227,7 +231,7 @@ def equivalents() -> dict[str, str]:
 def campaign(seed: int, count: int, jobs: int) -> list[dict[str, Any]]:
     path = ROOT / "build" / "mutants" / f"{seed}.jsonl"
     path.parent.mkdir(parents=True, exist_ok=True)
-    rows = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    rows = read_rows(path)
     done, known = {row["number"] for row in rows}, equivalents()
 
     def one(number: int, mutant: Mutant) -> dict[str, Any]:
@@ -240,6 +244,7 @@ def campaign(seed: int, count: int, jobs: int) -> list[dict[str, Any]]:
     if left:
         check_baseline({mutant.file.split("/")[0] for _, mutant in left}, jobs)
     with path.open("a") as file, ThreadPoolExecutor(jobs) as pool:
+        file.write("\n" if rows else "")  # after a line that was cut off
         for future in as_completed([pool.submit(one, *entry) for entry in left]):
             row = future.result()
             rows.append(row)

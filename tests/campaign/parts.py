@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -25,3 +28,12 @@ class Part:
     """After which a unit is said to hang."""
     share: tuple[int, ...] = (0,)
     """Units that `make test` does."""
+
+
+def read_rows(path: Path) -> list[dict[str, Any]]:
+    """Rows of a file; a line that was cut off is left out."""
+    rows = []
+    for line in path.read_text().splitlines() if path.exists() else ():
+        with contextlib.suppress(json.JSONDecodeError):
+            rows.append(json.loads(line))
+    return rows

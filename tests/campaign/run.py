@@ -19,7 +19,6 @@ import multiprocessing
 import os
 import shutil
 import signal
-import subprocess
 import sys
 import tempfile
 import time
@@ -31,13 +30,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from parts import Part, read_rows
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from gptree.protocols.provenance import commit
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
-sys.path.insert(0, str(HERE))
-
-from parts import Part  # noqa: E402
 
 MODULES = ("mutations", "crashes", "pairs", "growth", "extremes", "threads")
 ROWS = ROOT / "build" / "campaign" / "rows.jsonl"
@@ -108,15 +107,6 @@ def _kill(child: Any) -> None:
 # -------------------------------------------------------------------------------------------------------- many of them
 
 
-def read(path: Path) -> list[dict[str, Any]]:
-    """Rows of a file; a line that was cut off is left out."""
-    rows = []
-    for line in path.read_text().splitlines() if path.exists() else ():
-        with contextlib.suppress(json.JSONDecodeError):
-            rows.append(json.loads(line))
-    return rows
-
-
 def waiting(chosen: list[Part], rows: list[dict[str, Any]]) -> list[tuple[Part, int]]:
     """Units not yet done, of all parts in turn, so that a short campaign has tried everything."""
     done = {(row["part"], row["unit"]) for row in rows}
@@ -127,17 +117,17 @@ def waiting(chosen: list[Part], rows: list[dict[str, Any]]) -> list[tuple[Part, 
 
 def campaign(chosen: list[Part], jobs: int, seconds: float) -> int:
     """Do what is left until it is done or the time is over; the number of failures among all rows."""
-    rows = read(ROWS)
+    rows = read_rows(ROWS)
     left = waiting(chosen, rows)
     ROWS.parent.mkdir(parents=True, exist_ok=True)
     failures = [row for row in rows if row["failure"]]
-    end, commit = time.monotonic() + seconds, _commit()
+    end, code = time.monotonic() + seconds, commit()
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with ROWS.open("a") as file, Progress(*columns) as progress:
         file.write("\n" if rows else "")  # after a line that was cut off
         task = progress.add_task("units", total=len(left))
         for outcome in _done(left, jobs, end):
-            row = {**vars(outcome), "seconds": round(outcome.seconds, 3), "commit": commit}
+            row = {**vars(outcome), "seconds": round(outcome.seconds, 3), "commit": code}
             file.write(json.dumps(row) + "\n")
             file.flush()
             if outcome.failure:
@@ -163,22 +153,12 @@ def reproduction(row: dict[str, Any]) -> str:
     return f"python tests/campaign/run.py {row['part']} --unit {row['unit']}  # {row['failure']}"
 
 
-def _commit() -> str:
-    named = os.environ.get("GPTREE_COMMIT")
-    return (
-        named
-        or subprocess.run(
-            ["git", "-C", str(ROOT), "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False
-        ).stdout.strip()
-    )
-
-
 # ----------------------------------------------------------------------------------------------------------- the page
 
 
 def summed() -> list[dict[str, Any]]:
     """A row a part: what was done in all."""
-    rows = read(ROWS)
+    rows = read_rows(ROWS)
     sums = []
     for part in parts().values():
         mine = [row for row in rows if row["part"] == part.name]

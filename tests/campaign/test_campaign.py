@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import run
-from parts import Part
+from parts import Part, read_rows
 
 PARTS = run.parts()
 
@@ -54,7 +54,7 @@ def test_a_campaign_goes_on_where_it_was_stopped(tmp_path: Path, monkeypatch: py
     with run.ROWS.open("a") as file:
         file.write('{"part": "other", "unit": 0, "tri')  # killed in the middle of a row
     assert run.campaign([one, other], jobs=2, seconds=60) == 2
-    done = sorted((row["part"], row["unit"]) for row in run.read(run.ROWS))
+    done = sorted((row["part"], row["unit"]) for row in read_rows(run.ROWS))
     assert done == [("one", 0), ("one", 1), ("one", 2), ("other", 0), ("other", 1)]
-    failure = next(row for row in run.read(run.ROWS) if row["failure"])
+    failure = next(row for row in read_rows(run.ROWS) if row["failure"])
     assert run.reproduction(failure).startswith("python tests/campaign/run.py other --unit")

@@ -16,6 +16,7 @@ from gptree.rivals.frozen.softmax_regression import (
     fit_softmax,
     left_out_folds,
     orthogonal_basis,
+    require_positive,
     smoothed_targets,
 )
 from gptree.rivals.left_out import scale_of
@@ -67,9 +68,8 @@ class KernelLogistic(RivalClassifier):
     random_state: int = 0
 
     def _fit(self, x: np.ndarray, y: np.ndarray) -> None:
-        require(len(self.grid) > 0 and min(self.grid) > 0, f"grid must hold positive numbers, got {self.grid}.")
-        valid = len(self.length_scales) > 0 and min(self.length_scales) > 0
-        require(valid, f"length_scales must hold positive numbers, got {self.length_scales}.")
+        require_positive("grid", self.grid)
+        require_positive("length_scales", self.length_scales)
         require(self.landmarks >= 1, f"landmarks must be at least 1, got {self.landmarks}.")
         self.scale_ = scale_of(x)
         self.landmarks_ = x[spread_rows(y, self.landmarks, self.random_state)]

@@ -14,6 +14,7 @@ from gptree.rivals.frozen.softmax_regression import (
     fit_softmax,
     left_out_folds,
     orthogonal_basis,
+    require_positive,
     smoothed_targets,
 )
 from gptree.rivals.left_out import scale_of
@@ -55,7 +56,7 @@ class SmoothedLogistic(RivalClassifier):
     smoothings: tuple[float, ...] = SMOOTHINGS
 
     def _fit(self, x: np.ndarray, y: np.ndarray) -> None:
-        require(len(self.grid) > 0 and min(self.grid) > 0, f"grid must hold positive numbers, got {self.grid}.")
+        require_positive("grid", self.grid)
         valid = len(self.smoothings) > 0 and all(0 <= smoothing < 1 for smoothing in self.smoothings)
         require(valid, f"smoothings must hold numbers from 0 to below 1, got {self.smoothings}.")
         mean, scale = x.mean(axis=0), x.dtype.type(scale_of(x))

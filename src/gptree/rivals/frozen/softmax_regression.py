@@ -12,6 +12,7 @@ from scipy.special import log_softmax
 
 from gptree.rivals.frozen.logistic import FEW_POINTS
 from gptree.rivals.left_out import fit_temperature, shot_folds
+from gptree.settings import require
 
 FOLDS = 5
 #: Relative gain of the objective at which a fit ends: that to predict with, and those among which settings are chosen.
@@ -21,6 +22,11 @@ NEIGHBOURS = ((1, 0), (-1, 0), (0, 1), (0, -1), (1, -1), (-1, 1), (1, 1), (-1, -
 
 Fold = tuple[np.ndarray, np.ndarray]
 """Rows to fit to, and rows left out; both (n,) of truth values."""
+
+
+def require_positive(name: str, grid: tuple[float, ...]) -> None:
+    """Raise a ValueError unless a grid holds positive numbers."""
+    require(len(grid) > 0 and min(grid) > 0, f"{name} must hold positive numbers, got {grid}.")
 
 
 class Weights(NamedTuple):

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from gptree.rivals.networks.base import NetworkRival
 from gptree.rivals.networks.blocks import cross_entropy, distillation
+from gptree.rivals.networks.icarl import ICaRLSettings
 from gptree.rivals.networks.lesson import Lesson, Step
 from gptree.rivals.networks.memory import balanced_rows
 from gptree.rivals.networks.model import frozen
@@ -18,8 +19,6 @@ from gptree.rivals.networks.settings import (
     Data,
     NetworkRivalSettings,
     PerClass,
-    require_data,
-    tao_session,
 )
 from gptree.settings import require, require_whole
 
@@ -68,14 +67,8 @@ class EEILSettings(NetworkRivalSettings):
     @classmethod
     def tao(cls, data: Data) -> Self:
         """EEIL* of Tao et al.: iCaRL* and a little cross-entropy on 400 base pictures, no second phase."""
-        require_data(data)
-        sessions = {
-            "mini-imagenet": tao_session(0.1, 100, 90),
-            "cifar100": tao_session(0.1, 70, 60),
-            "cub": tao_session(0.01, 100),
-        }
         return cls(
-            session=sessions[data],
+            session=ICaRLSettings.tao(data).session,
             memory=BaseOnly(400),
             new_rows="random",
             distillation=0.8 if data == "cub" else 1.0,
