@@ -24,7 +24,7 @@ from gptree.deep import (
     read_log,
 )
 from gptree.deep.loop import checkpoints
-from gptree.storage import StorageError, read_folder
+from gptree.storage import StorageError, read_folder, write_folder
 
 X, Y = digits()
 # 200 rows less 20 for validation are 5 steps an epoch. Batches asked for: 3 by checks, 6 by each of the 2 epochs before
@@ -180,6 +180,16 @@ def test_damage_is_noticed(tmp_path: Path) -> None:
     content[-1] ^= 1
     arrays.write_bytes(content)
     with pytest.raises(StorageError, match="damaged"):
+        run(tmp_path)
+
+
+@pytest.mark.parametrize(("name", "value"), [("point_class", 2**31), ("jitter", 0.0), ("jitter", -1.0)])
+def test_numbers_that_no_tree_has_are_noticed(name: str, value: float, tmp_path: Path) -> None:
+    run(tmp_path)
+    document, tensors = read_folder(tmp_path / "last")
+    tensors[f"layer.{name}"] = torch.full_like(tensors[f"layer.{name}"], value)
+    write_folder(tmp_path / "last", document, tensors)
+    with pytest.raises(StorageError, match=f"{name} holds"):
         run(tmp_path)
 
 
