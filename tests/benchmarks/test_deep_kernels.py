@@ -25,7 +25,7 @@ from benchmarks.experiments.deep.methods import (
     SOFTMAX_CALIBRATED,
     SOFTMAX_CUT,
 )
-from gptree.deep import Cosine, CrossEntropy, Cutout, VariationalTree, WeightedEnsemble, measure
+from gptree.deep import Cosine, CrossEntropy, Cutout, VariationalTree, WeightedEnsemble, convnet, measure
 from gptree.rivals import GPDNN, SVDKL
 
 
@@ -39,8 +39,14 @@ def few_pictures(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(kernels, "LOGS", tmp_path / "logs")
 
 
+@pytest.fixture
+def small_network(few_pictures: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the place of a ResNet-18."""
+    monkeypatch.setattr(kernels, "resnet18", lambda embedding, stem, seed: convnet(3, 8, 2, embedding, seed=seed))
+
+
 @pytest.mark.parametrize("method", [SOFTMAX, SOFTMAX_CALIBRATED, ALONE, OURS_CUT, "SV-DKL", "GPDNN"])
-def test_a_method_of_every_kind_trains(method: str, few_pictures: None, tmp_path: Path) -> None:
+def test_a_method_of_every_kind_trains(method: str, small_network: None, tmp_path: Path) -> None:
     settings = {**methods.settings_of(method, "cifar10", 5), "batch": 20, "embedding": 6}
     settings |= {"inducing": 2} if "inducing" in settings else {}
     settings |= {"grid_size": 8, "features": 3} if method == "SV-DKL" else {}
@@ -69,7 +75,7 @@ def test_a_method_of_every_kind_trains(method: str, few_pictures: None, tmp_path
 
 @pytest.mark.parametrize("method", [SOFTMAX, SOFTMAX_CALIBRATED])
 def test_scores_are_those_of_the_log_where_it_has_them(
-    method: str, few_pictures: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    method: str, small_network: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In mixed precision the two differ."""
     real, made_up = kernels.train, {"accuracy": 0.123, "nll": 4.0, "ece": 0.5}
@@ -91,14 +97,16 @@ class Asked(Exception):
 
 @pytest.mark.parametrize("method", METHODS)
 def test_what_tells_the_methods_apart(method: str, few_pictures: None, tmp_path: Path, monkeypatch: Any) -> None:
-    def ask(_: object, source: Any, *__: object, **given: Any) -> None:
-        raise Asked(source, given)
+    def ask(network: Any, source: Any, *_: object, **given: Any) -> None:
+        raise Asked(network.recipe, source, given)
 
     monkeypatch.setattr(kernels, "train", ask)
     trial = Trial("deep-kernels", method, "cifar100", 3, methods.settings_of(method, "cifar100", 10))
     with pytest.raises(Asked) as asked:
         kernels.run(trial, tmp_path)
-    source, given = asked.value.args
+    recipe, source, given = asked.value.args
+    assert (recipe["name"], recipe["stem"], recipe["seed"]) == ("resnet18", "cifar", 3)
+    assert recipe["embedding"] == trial.settings["embedding"]
     training, head = given["training"], given["head"]
     assert given["seed"] == 3
     assert (training.epochs, training.batch_size, training.learning_rate) == (10, 256, 0.2)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from functools import cache
 
 import numpy as np
 import pytest
@@ -200,6 +201,7 @@ def row(line: Line, seed: int, first: float, data: str = FROZEN, **last: float) 
     return Row(line.trial(data, seed), {"sessions": sessions}, {"wall": 1.0, "cpu": 1.0}, 1, {}, {})
 
 
+@cache
 def all_rows(data: tuple[str, ...] = (FROZEN,)) -> list[Row]:
     return [
         row(line, seed, 0.9 - 0.02 * number + 0.01 * seed, name)
