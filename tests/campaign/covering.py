@@ -19,6 +19,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -29,8 +30,10 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-#: Seconds that a test may take with a mutant: so many times what it took, and so many more.
+#: Processor seconds that a test may take with a mutant: so many times what it took, and so many more.
 TIMES, MORE = 10.0, 20.0
+#: And so many times as long by the clock, since a process that waits for ever takes none.
+CLOCK = 5.0
 #: What killed a mutant if no test did.
 DEAD = "a hang or the end of the process"
 
@@ -155,12 +158,11 @@ class Tracer:
     def __init__(self, project: Project) -> None:
         files = [path for name in project.packages for path in (project.source / name).rglob("*.py")]
         self.names = {str(path): str(path.relative_to(project.source)) for path in files}
-        self.seconds, self.failed = defaultdict[str, float](float), set[str]()
+        self.seconds, self.failed = dict[str, float](), set[str]()
         self.lines = defaultdict[str, set[tuple[str, int]]](set)
         self.shared = set[tuple[str, int]]()
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        self.seconds[report.nodeid] += report.duration
         if report.outcome != "passed":
             self.failed.add(report.nodeid)
 
@@ -173,8 +175,11 @@ class Tracer:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Any:
+        begin = time.process_time()
         with self.traced(self.lines[item.nodeid]):
-            return (yield)
+            outcome = yield
+        self.seconds[item.nodeid] = time.process_time() - begin
+        return outcome
 
     @contextlib.contextmanager
     def traced(self, lines: set[tuple[str, int]]) -> Any:
@@ -239,8 +244,14 @@ def _hashes(project: Project, files: Any) -> dict[str, str]:
 # --------------------------------------------------------------------------------------------- chosen tests of a mutant
 
 
+def _limit(seconds: float) -> None:
+    """End this process if it goes on for so long."""
+    signal.setitimer(signal.ITIMER_PROF, seconds)
+    signal.setitimer(signal.ITIMER_REAL, CLOCK * seconds)
+
+
 class Chosen:
-    """Plugin: only these tests, in this order, each within its time: the alarm ends the process."""
+    """Plugin: only these tests, in this order, each within its time."""
 
     def __init__(self, tests: Sequence[Case]) -> None:
         self.seconds = {test.name: test.seconds for test in tests}
@@ -251,7 +262,7 @@ class Chosen:
         items[:] = sorted((item for item in items if item.nodeid in rank), key=lambda item: rank[item.nodeid])
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
-        signal.setitimer(signal.ITIMER_REAL, TIMES * self.seconds[nodeid] + MORE)
+        _limit(TIMES * self.seconds[nodeid] + MORE)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.failed and not self.failed:
@@ -266,7 +277,7 @@ def first_failure(project: Project, tests: Sequence[Case], replaced: tuple[str, 
             sys.meta_path.insert(0, Replaced(project, *replaced))
         for file in dict.fromkeys(test.file for test in tests):
             plugin = Chosen([test for test in tests if test.file == file])
-            signal.setitimer(signal.ITIMER_REAL, 10 * MORE)  # for the imports
+            _limit(MORE)  # for the imports
             if _pytest(project, file, plugin, "-x") not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
                 return plugin.failed or file
         return ""
