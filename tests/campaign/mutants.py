@@ -91,6 +91,8 @@ def changed(node: ast.AST) -> ast.AST | None:
             new.op = OPERATORS[type(op)]()
         case ast.BoolOp(op=op):
             new.op = ast.Or() if isinstance(op, ast.And) else ast.And()
+        case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int())):
+            return None  # the neighbour of −1 is −2, not 1
         case ast.UnaryOp(op=ast.Not() | ast.USub(), operand=operand):
             return operand
         case ast.Constant(value=bool(value)):

@@ -21,7 +21,7 @@ def f(x: int = 3) -> int:
 def unused(x):
     for a, b in zip(x, x, strict=True):
         while a:
-            a += 1
+            a += x[-1]
 '''
 TESTS = """
 import pytest
@@ -75,8 +75,8 @@ def test_every_place_is_changed_once_and_talk_is_left_alone(project: Project) ->
             "return -x / 2.0",
             "return x * 2.0",
             "return -x * 4.0",
-            "a -= 1",
-            "a += 2",
+            "a -= x[-1]",
+            "a += x[-2]",
         ]
     )
 
@@ -108,7 +108,7 @@ def test_a_mutant_is_killed_by_a_test_that_executes_it(project: Project) -> None
     assert by["if any([x]) and x <= LIMIT:"] == by["LIMIT = 5"] == "test_too_many"
     assert by["def f(x: int=4) -> int:"] == "test_default"
     assert {by["return -x / 2.0"], by["return x * 2.0"]} <= {"test_again", "test_default"}
-    assert by["if all([x]) and x < LIMIT:"] == by["a -= 1"] == by["a += 2"] == ""
+    assert by["if all([x]) and x < LIMIT:"] == by["a -= x[-1]"] == by["a += x[-2]"] == ""
 
 
 def test_a_hang_and_an_end_of_the_process_kill(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
