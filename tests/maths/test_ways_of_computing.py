@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor
+from torch.utils.flop_counter import FlopCounterMode
 
 from gptree.maths import conditional, kernels, linalg, polya_gamma, quadrature, whitened
 from gptree.maths.seeding import first_nearest, kmeans_plus_plus_order
@@ -179,6 +180,29 @@ def test_kernels_are_tried_on_some_rows_at_a_time(monkeypatch: pytest.MonkeyPatc
     assert not tried.arguments
     kernels.check_kernel(kernels.make_kernel("matern52"), torch.ones(3, 1))
     assert [len(arguments[1]) for arguments in tried.arguments] == [2, 1]
+
+
+def test_rows_that_all_nodes_share_are_met_once() -> None:
+    """One product of matrices, where other rows take one of batches; with gradients it is GPyTorch's way."""
+    own = kernels.node_kernels(kernels.make_kernel("rbf"), 2).double()
+    x = torch.randn(2, 3, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    others = {"mm": x[:1].expand(2, 3, 4), "bmm": x.clone()}
+    for name, other in others.items():
+        with torch.no_grad(), FlopCounterMode(display=False) as counter:
+            kernels.gram(own, x, other)
+        assert {str(op) for op in counter.get_flop_counts()["Global"]} == {f"aten.{name}"}
+
+
+def test_a_kernel_a_node_takes_the_fast_way_without_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
+    fast = watch(monkeypatch, kernels, "_node_rbf")
+    own, x = kernels.node_kernels(kernels.make_kernel("rbf"), 2), torch.ones(2, 3, 4)
+    kernels.gram(own, x)
+    assert not fast.arguments
+    with torch.no_grad():
+        kernels.gram(own, x)
+        assert len(fast.arguments) == 1
+        kernels.gram(kernels.node_kernels(kernels.make_kernel("matern52"), 2), x)
+    assert len(fast.arguments) == 1
 
 
 def test_nearest_within_rounding() -> None:
