@@ -19,10 +19,8 @@ import difflib
 import json
 import os
 import random
-import subprocess
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
@@ -215,8 +213,14 @@ def chosen(mutant: Mutant, every: list[Case]) -> list[Case]:
     seconds = {file: sum(test.seconds for test in found if test.file == file) for file in {t.file for t in found}}
 
     def order(test: Case) -> tuple[Any, ...]:
-        path = Path(test.file)
-        return stem not in path.stem, path.parent.name != package, seconds[test.file], test.file, test.seconds
+        path, near = Path(test.file), package if lines else "tests"
+        return (
+            bool(lines) and stem not in path.stem,
+            path.parent.name != near,
+            seconds[test.file],
+            test.file,
+            test.seconds,
+        )
 
     spent, enough = 0.0, []
     for test in sorted(found, key=order):
@@ -226,33 +230,21 @@ def chosen(mutant: Mutant, every: list[Case]) -> list[Case]:
     return enough
 
 
-class Trial:
-    """Tries mutants. A test that also fails without a mutant, in the same order, is no measure and is left out."""
+def killer(mutant: Mutant, every: list[Case]) -> str:
+    """The test that fails with a mutant, or what else ends it; empty if nothing does."""
+    tests = chosen(mutant, every)
+    code = compile(mutant.tree(), str(SOURCE / mutant.file), "exec")
+    return covering.first_failure(PROJECT, tests, (mutant.file, code)) if tests else ""
 
-    def __init__(self, every: list[Case], first_failure: Callable[..., str] = covering.first_failure) -> None:
-        self.every, self.first_failure = every, first_failure
-        self.sound = set[str]()
-        self._lock = threading.Lock()
 
-    def __call__(self, mutant: Mutant) -> str:
-        """What kills it: a test, or nothing."""
-        code = compile(mutant.tree(), str(SOURCE / mutant.file), "exec")
-        while True:
-            tests = chosen(mutant, self.every)
-            killer = self.first_failure(PROJECT, tests, (mutant.file, code)) if tests else ""
-            names = [test.name for test in tests]
-            if killer not in names or self.is_sound(killer, tests[: names.index(killer) + 1]):
-                return killer
-            self.every = [test for test in self.every if test.name != killer]
-
-    def is_sound(self, killer: str, before: list[Case]) -> bool:
-        with self._lock:
-            if killer not in self.sound:
-                file = killer.partition("::")[0]
-                if self.first_failure(PROJECT, [test for test in before if test.file == file], None):
-                    return False
-                self.sound.add(killer)
-            return True
+def broken(killers: list[Case]) -> set[str]:
+    """Of tests that killed mutants, those that fail without any: they are no measure."""
+    found = set[str]()
+    while name := covering.first_failure(PROJECT, [test for test in killers if test.name not in found], None):
+        if name not in {test.name for test in killers}:
+            raise SystemExit(f"without any mutant there is a failure in {name}: mend it first.")
+        found.add(name)
+    return found
 
 
 def equivalents() -> dict[str, str]:
@@ -266,34 +258,35 @@ def equivalents() -> dict[str, str]:
 
 
 def campaign(seed: int, count: int, jobs: int) -> list[dict[str, Any]]:
+    """The rows of all mutants; those without one are tried."""
     path = ROOT / "build" / "mutants" / f"{seed}.jsonl"
     path.parent.mkdir(parents=True, exist_ok=True)
-    rows = read_rows(path)
-    done, known = {row["number"] for row in rows}, equivalents()
-    left = [(number, mutant) for number, mutant in enumerate(draw(seed, count)) if number not in done]
-    if left:
-        covering.prepare(PROJECT)
-    trial = Trial(covering.cases(PROJECT) if left else [])
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True).stdout
+    rows, drawn = read_rows(path), list(enumerate(draw(seed, count)))
+    if {number for number, _ in drawn} <= {row["number"] for row in rows}:
+        return rows[:count]
+    covering.prepare(PROJECT)
+    every = covering.cases(PROJECT)
+    while left := [entry for entry in drawn if entry[0] not in {row["number"] for row in rows}]:
+        with path.open("w") as file, ThreadPoolExecutor(jobs) as pool:
+            file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+            for future in as_completed([pool.submit(_row, seed, *entry, every) for entry in left]):
+                rows.append(row := future.result())
+                file.write(json.dumps(row, ensure_ascii=False) + "\n")
+                file.flush()
+                if row["outcome"] != "killed":
+                    print(f"{row['number']} {row['outcome']}: {row['mutant']}", flush=True)
+        bad = broken([test for test in every if test.name in {row["by"] for row in rows}])
+        every = [test for test in every if test.name not in bad]
+        rows = [row for row in rows if row["by"] not in bad]
+    return rows
 
-    def one(number: int, mutant: Mutant) -> dict[str, Any]:
-        begin, summary = time.perf_counter(), mutant.summary()
-        killer = "" if summary in known else trial(mutant)
-        outcome = "equivalent" if summary in known else "killed" if killer else "survived"
-        seconds = round(time.perf_counter() - begin, 1)
-        row = {"seed": seed, "number": number, "mutant": summary, "outcome": outcome, "by": killer}
-        return {**row, "seconds": seconds, "commit": commit.strip()}
 
-    with path.open("a") as file, ThreadPoolExecutor(jobs) as pool:
-        file.write("\n" if rows else "")  # after a line that was cut off
-        for future in as_completed([pool.submit(one, *entry) for entry in left]):
-            row = future.result()
-            rows.append(row)
-            file.write(json.dumps(row, ensure_ascii=False) + "\n")
-            file.flush()
-            if row["outcome"] != "killed":
-                print(f"{row['number']} {row['outcome']}: {row['mutant']}", flush=True)
-    return [row for row in rows if row["number"] < count]
+def _row(seed: int, number: int, mutant: Mutant, every: list[Case]) -> dict[str, Any]:
+    begin, summary = time.perf_counter(), mutant.summary()
+    by = "" if summary in equivalents() else killer(mutant, every)
+    outcome = "equivalent" if summary in equivalents() else "killed" if by else "survived"
+    seconds = round(time.perf_counter() - begin, 1)
+    return {"seed": seed, "number": number, "mutant": summary, "outcome": outcome, "by": by, "seconds": seconds}
 
 
 # -------------------------------------------------------------------------------------------------------- the page
@@ -305,8 +298,7 @@ def summed(rows: list[dict[str, Any]]) -> dict[str, Any]:
     survivors = [row["mutant"] for row in rows if row["outcome"] == "survived"]
     score = numbers["killed"] / max(1, len(rows) - numbers["equivalent"])
     named = {"seed": rows[0]["seed"], "mutants": len(rows), **numbers, "score": round(score, 4)}
-    hours = round(sum(row["seconds"] for row in rows) / 3600, 2)
-    return {**named, "hours": hours, "commits": sorted({row["commit"] for row in rows}), "survivors": survivors}
+    return {**named, "hours": round(sum(row["seconds"] for row in rows) / 3600, 2), "survivors": survivors}
 
 
 def page(sums: list[dict[str, Any]]) -> str:
