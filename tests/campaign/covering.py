@@ -34,6 +34,8 @@ from hypothesis import settings
 TIMES, MORE = 10.0, 20.0
 #: And so many times as long by the clock, since a process that waits for ever takes none.
 CLOCK = 5.0
+#: Seconds by the clock after which a test without a mutant counts as failed.
+RECORDED = 240
 #: What killed a mutant if no test did.
 DEAD = "a hang or the end of the process"
 
@@ -152,6 +154,10 @@ def _pytest(project: Project, file: str, plugin: object, *options: str) -> int:
 # ---------------------------------------------------------------------------------------------------- which lines
 
 
+def _give_up(*_: Any) -> None:
+    raise TimeoutError(f"no end after {RECORDED} s")
+
+
 class Tracer:
     """Plugin: seconds and executed lines of every test. What shared fixtures execute belongs to all tests of a file."""
 
@@ -176,8 +182,11 @@ class Tracer:
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Any:
         begin = time.process_time()
+        signal.signal(signal.SIGALRM, _give_up)
+        signal.alarm(RECORDED)
         with self.traced(self.lines[item.nodeid]):
             outcome = yield
+        signal.alarm(0)
         self.seconds[item.nodeid] = time.process_time() - begin
         return outcome
 
