@@ -159,7 +159,14 @@ def test_own_tests_and_quick_ones_come_first(project: Project, monkeypatch: pyte
     table = Case("tests/test_table.py::table", 3.0, {})
     constant = next(mutant for mutant in mutants.draw(0, 100) if after(mutant) == "LIMIT = 5")
     names = [test.name.partition("::")[2] for test in mutants.chosen(constant, [*every, table])]
-    assert names == ["table", "b", "c", "elsewhere", "quick", "slow"]  # an import executes it, so that any test may see it
+    assert names == [
+        "table",
+        "b",
+        "c",
+        "elsewhere",
+        "quick",
+        "slow",
+    ]  # an import executes it, so that any test may see it
 
 
 def test_the_page_shows_what_is_kept_beside_it() -> None:
