@@ -142,6 +142,13 @@ def episodes() -> Digests:
         few = [learned.lda.shrinkage, learned.lda.count_penalty, learned.lda.temperature, learned.density.sharpness]
         few += [learned.density.temperature, learned.ridge_penalty, learned.ridge_temperature, learned.bias]
         found[f"learned {name}"] = [*few, *digest(learned.root_weights), *digest(learned.novel_weights)]
+    for counts in ([6], [1, 1, 1, 1]):  # nothing to rehearse with
+        X, y = sphere(counts, 6, seed=5)
+        exemplars = select_exemplars(X.numpy(), y.numpy(), 3, Herding(), hashes[: len(counts)], 5)
+        learned = learn_novel_experts(X, y, exemplars, hashes[: len(counts)], Growth(), 5, FittedSingle())
+        few = [learned.lda.shrinkage, learned.lda.count_penalty, learned.lda.temperature, learned.density.temperature]
+        few += [learned.density.sharpness, learned.ridge_penalty, learned.ridge_temperature]
+        found[f"of {counts}"] = [*few, *learned.root_weights.tolist(), *learned.novel_weights.tolist()]
     return found
 
 
