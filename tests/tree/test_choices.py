@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -77,3 +80,44 @@ def test_vertices_end_at_the_last_leaf(vertex: int) -> None:
         tree.members(vertex)
     assert [tree.members(v).tolist() for v in range(5)] == [[0, 1, 2], [1, 2], [0], [1], [2]]
     assert [tree.subtree(v)[1].tolist() for v in range(5)] == [[0, 1, 2], [1, 2], [0], [1], [2]]
+
+
+def wrong_with(arrays: np.ndarray, n_classes: int) -> str:
+    """What an obvious walk finds wrong with lo, mid and hi (3, nodes), if anything."""
+    nodes = arrays.T.tolist()
+    if any(not 0 <= lo < mid < hi <= n_classes for lo, mid, hi in nodes):
+        return "needs 0 ≤ lo < mid < hi ≤ C"
+    if (nodes[0][0], nodes[0][2]) != (0, n_classes):
+        return "must be the root"
+    waiting, place = [(0, n_classes)], 0
+    while waiting:
+        lo, hi = waiting.pop()
+        if hi - lo == 1:
+            continue
+        if place == len(nodes) or (nodes[place][0], nodes[place][2]) != (lo, hi):
+            return "not in pre-order"
+        mid = nodes[place][1]
+        waiting += [(mid, hi), (lo, mid)]
+        place += 1
+    return ""
+
+
+@pytest.mark.parametrize(
+    "nested",
+    [[[["a", "b"], "c"], "d"], [["a", "b"], ["c", "d"]], ["a", ["b", ["c", "d"]]], ["a", [["b", "c"], "d"]]],
+    ids=str,
+)
+def test_intervals_are_refused_exactly_where_a_walk_finds_them_wrong(nested: list[Any]) -> None:
+    """Every tree of four classes with one or two of its numbers changed to any other."""
+    tree = ClassTree.from_nested(nested, list("abcd"))
+    right = np.stack([tree.lo, tree.mid, tree.hi])
+    for first, second in itertools.combinations_with_replacement(range(9), 2):
+        for values in itertools.product(range(-1, 6), repeat=2):
+            arrays = right.copy()
+            arrays.flat[[first, second]] = values
+            message = wrong_with(arrays, 4)
+            if message:
+                with pytest.raises(ValueError, match=message):
+                    ClassTree(tree.order, *arrays)
+            else:
+                ClassTree(tree.order, *arrays)

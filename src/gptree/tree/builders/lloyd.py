@@ -107,8 +107,8 @@ def _lloyd_preference(
     """
     n, n1 = len(clusters), clusters.sum(axis=0)
     n0 = n - n1
-    pairs = np.maximum(n0 * n1, 1)  # an empty cluster has gain 0 below
+    pairs = np.maximum(n0 * n1, 1)
     along = products(clusters.astype(float))
     length = np.sum(along, axis=0, where=clusters)  # |s|² = bᵀ X s
-    gain = np.where((n0 > 0) & (n1 > 0), length * n / pairs, 0.0)
-    return along - length * (n0 - n1) / (2 * pairs), gain
+    # beside an empty cluster s, and with it the gain, is 0: the points are centred
+    return along - length * (n0 - n1) / (2 * pairs), length * n / pairs
