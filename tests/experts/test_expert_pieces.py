@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 from expert_twins import blobs
+from sklearn.naive_bayes import GaussianNB
 
 from gptree.experts import (
     LDA,
@@ -17,6 +18,7 @@ from gptree.experts import (
     PriorScores,
     RandomFeatures,
     Ridge,
+    SklearnExpert,
     calibration,
     density,
     pool,
@@ -227,3 +229,10 @@ def test_exemplars_of_unequal_weight(monkeypatch: pytest.MonkeyPatch) -> None:
     copied = density.exemplar_density(torch.cat([X, X[:5]]), torch.cat([Y, Y[:5]]), torch.ones(23), 4, 7.0, 1.5)
     torch.testing.assert_close(twice.log_probabilities(NEW), copied.log_probabilities(NEW), rtol=0, atol=1e-12)
     assert torch.equal(twice.masses, copied.masses)
+
+
+@pytest.mark.parametrize(("counts", "learns"), [([4, 5], True), ([4, 5, 1], True), ([4, 1, 1], False), ([1, 1], False)])
+def test_a_classifier_is_left_out_where_two_classes_have_several_examples(counts: list[int], learns: bool) -> None:
+    x, y = blobs(counts, 5)
+    scores = SklearnExpert(GaussianNB())._left_out(Examples.of(x, y))
+    assert bool(scores.any()) == learns

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -14,6 +15,8 @@ from forest_cases import FIRST, SECOND, data, fit, kernel, new_points
 from gptree.inference import CoordinateAscent, DensePosterior, Gibbs, InducingPoints
 from gptree.model import leave_one_out, prior_means
 from gptree.model.forest import ForestModel
+from gptree.model.stored import model_from_parts, model_to_parts
+from gptree.storage import StorageError
 from gptree.tree import ClassTree
 
 
@@ -78,6 +81,76 @@ def test_points_of_sparse_nodes_at_a_time(monkeypatch: pytest.MonkeyPatch) -> No
         small = replace(model, memory_budget=8 * 8 * work)
         seen = [len(part.points) for part in leave_one_out._members(small, posterior, places)]
         assert seen == [min(step, n - start) for n in points for start in range(0, n, step)]
+
+
+# ---------------------------------------------------------------------------------------------------------- cavities
+
+
+def members(omega: float, residual: float) -> leave_one_out._Members:
+    def one(value: float) -> torch.Tensor:
+        return torch.tensor([[value]], dtype=torch.float64)
+
+    zero = torch.zeros(1, dtype=torch.long)
+    spare, prior = one(residual)[0], one(2.0)[0]
+    return leave_one_out._Members(zero, zero, one(omega), one(0.4), one(0.3), one(1.2), spare, prior)
+
+
+@pytest.mark.parametrize("residual", [0.0, 0.5])
+def test_without_a_point_no_variance_exceeds_the_prior(residual: float) -> None:
+    """1 − ω v is v over what is left of the prior, at least."""
+    mu = torch.tensor([0.1], dtype=torch.float64)
+    for omega in (0.05, 0.2, 0.5, 0.9, 5.0):
+        found = leave_one_out._cavity(members(omega, residual), mu, torch.ones_like(mu), torch.tensor([True]))
+        left = max(1 - omega * 1.2, 1.2 / (2.0 - residual))
+        variance = 1.2 / left + residual
+        assert float(found.variance) == pytest.approx(variance, rel=1e-12)
+        assert variance <= 2.0 + 1e-12
+        assert float(found.mean) == pytest.approx(0.1 + (0.3 - 1.2 * 0.4) / left, rel=1e-12)
+        assert float(found.share) == pytest.approx(1 - variance / 2.0, abs=1e-12)
+        assert float(found.lost) == pytest.approx((variance - residual - 1.2) / 2.0, abs=1e-12)
+
+
+def test_sites_of_a_sparse_node_are_those_of_its_next_sweep() -> None:
+    mu, b = torch.tensor([0.1], dtype=torch.float64), torch.tensor([0.7], dtype=torch.float64)
+    part = replace(members(0.0, 0.5), omega=None, kappa=None)
+    c = math.sqrt(1.2 + 0.5 + (0.1 + 0.3) ** 2)
+    omega = 0.7 * math.tanh(c / 2) / (2 * c)
+    for goes_left, sign in ((True, 0.5), (False, -0.5)):
+        found = leave_one_out._cavity(part, mu, b, torch.tensor([goes_left]))
+        kappa, left = 0.7 * sign - omega * 0.1, max(1 - omega * 1.2, 1.2 / 1.5)
+        assert float(found.mean) == pytest.approx(0.1 + (0.3 - 1.2 * kappa) / left, rel=1e-12)
+        assert float(found.variance) == pytest.approx(1.2 / left + 0.5, rel=1e-12)
+
+
+# ------------------------------------------------------------------------------------------------------- stored models
+
+
+@pytest.mark.parametrize(("budget", "fine"), [(2**20, True), (2**20 - 1, False), (2**62, True), (2**62 + 1, False)])
+def test_budgets_that_a_file_may_hold(budget: int, fine: bool) -> None:
+    document, tensors = model_to_parts(fit(CoordinateAscent()))
+    document["memory_budget"] = budget
+    if fine:
+        assert model_from_parts(document, tensors, torch.device("cpu")).memory_budget == budget
+    else:
+        with pytest.raises(StorageError, match="memory_budget"):
+            model_from_parts(document, tensors, torch.device("cpu"))
+
+
+@pytest.mark.parametrize(("scale", "tried"), [(1.02, True), (0.98, False)])
+def test_factors_of_a_file_are_tried_where_rounding_might_spoil_them(
+    scale: float, tried: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the largest ω k(x, x) n is 1e-2 over the rounding unit; every draw by itself."""
+    model = fit(Gibbs(chains=3), k=kernel(scale=1e6))
+    document, tensors = model_to_parts(model)
+    omega = tensors["posterior.0.omega"]
+    enough = 1e-2 / np.finfo(float).eps / 1e6 / omega.shape[2]
+    tensors |= {"posterior.0.omega": omega * (scale * enough / float(omega.max()))}
+    seen: list[Any] = []
+    factoriser = DensePosterior.factoriser
+    monkeypatch.setattr(DensePosterior, "factoriser", lambda self, grams: seen.append(1) or factoriser(self, grams))
+    model_from_parts(document, tensors, torch.device("cpu"))
+    assert len(seen) == (3 if tried else 0)
 
 
 # ----------------------------------------------------------------------------------------------------------- novelty
