@@ -1,20 +1,96 @@
-"""The `gptree` command: its sub-commands, and an example of each."""
+"""The `gptree` command: its sub-commands, and an example of each. The module of one is imported when it is called."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from importlib import import_module
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from gptree import __version__
-from gptree.cli.demo import demo
-from gptree.cli.fitting import fit
-from gptree.cli.growing import add, history, merge, remove, rename, undo
-from gptree.cli.looking import explain, tree
-from gptree.cli.predicting import predict
-from gptree.cli.sessions import fscil, report
+
+#: Each sub-command: its module, the first line of its docstring, an example.
+COMMANDS = {
+    "demo": (
+        "demo",
+        "Teach handwritten digits one by one, take a wrong lesson back, and draw what was learnt.",
+        "gptree demo --out demo",
+    ),
+    "fit": (
+        "fitting",
+        "Fit a model to features and labels, and save it.",
+        "gptree fit train.csv --out model --test test.csv",
+    ),
+    "predict": (
+        "predicting",
+        "Predict the labels of DATA, each with its probability.",
+        "gptree predict model new.csv --out predictions.csv",
+    ),
+    "tree": (
+        "looking",
+        "Show the class tree of a model; of a forest, the first tree.",
+        "gptree tree model --picture tree.png",
+    ),
+    "explain": (
+        "looking",
+        "Explain predictions: the decisions on the path of the predicted class, and its nearest training examples.",
+        "gptree explain model new.csv --rows 0-4,17",
+    ),
+    "add": (
+        "growing",
+        "Teach a model new classes from a few examples each; with --examples, more of the classes it knows.",
+        "gptree add model new_classes.csv",
+    ),
+    "remove": ("growing", "Make a model forget classes.", "gptree remove model cow eel"),
+    "rename": ("growing", "Give a class another label.", "gptree rename model cow ox"),
+    "merge": (
+        "growing",
+        "Make one class of several. At most one of them may be a class that the model was fitted with.",
+        "gptree merge model ox bull --into cattle",
+    ),
+    "undo": (
+        "growing",
+        "Take back the last change. The model is then what it was before, to the last bit.",
+        "gptree undo model",
+    ),
+    "history": (
+        "growing",
+        "Show what happened to a model: when, which labels, from how many examples. Times are UTC.",
+        "gptree history model",
+    ),
+    "fscil": (
+        "sessions",
+        "Teach a model its classes session by session, and measure it after every session.",
+        "gptree fscil data.npz --base 60 --way 5 --shot 5 --out run",
+    ),
+    "report": (
+        "sessions",
+        "Write one HTML page about a run: summary, session curves, forgetting, reliability, confusion, class trees.",
+        "gptree report run --out report.html",
+    ),
+}
+
+
+class _Late(TyperGroup):
+    """Lists the sub-commands without importing them."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        name, _, rest = super().resolve_command(ctx, args)  # one that does not exist is reported here
+        return name, None if name is None else _command(name), rest
+
+
+def _command(name: str) -> Any:
+    """A sub-command with its arguments and options."""
+    module, _, example = COMMANDS[name]
+    alone = typer.Typer(add_completion=False)
+    function = getattr(import_module(f"gptree.cli.{module}"), name)
+    alone.command(name, epilog=f"Example: {example}")(function)
+    return typer.main.get_command(alone)
+
 
 app = typer.Typer(
+    cls=_Late,
     help="Gaussian-process trees for classification with many classes.",
     no_args_is_help=True,
     add_completion=False,
@@ -37,19 +113,5 @@ def _main(
     pass
 
 
-for _command, _example in (
-    (demo, "gptree demo --out demo"),
-    (fit, "gptree fit train.csv --out model --test test.csv"),
-    (predict, "gptree predict model new.csv --out predictions.csv"),
-    (tree, "gptree tree model --picture tree.png"),
-    (explain, "gptree explain model new.csv --rows 0-4,17"),
-    (add, "gptree add model new_classes.csv"),
-    (remove, "gptree remove model cow eel"),
-    (rename, "gptree rename model cow ox"),
-    (merge, "gptree merge model ox bull --into cattle"),
-    (undo, "gptree undo model"),
-    (history, "gptree history model"),
-    (fscil, "gptree fscil data.npz --base 60 --way 5 --shot 5 --out run"),
-    (report, "gptree report run --out report.html"),
-):
-    app.command(epilog=f"Example: {_example}")(_command)
+for _name, (_, _line, _) in COMMANDS.items():
+    app.command(_name, help=_line)(lambda: None)
