@@ -84,21 +84,22 @@ class Embedding:
         return Embedding(self.X[rows], y, ids, self.failed, self.encoder, keys, self.encoded)
 
     def save(self, path: str | Path) -> None:
-        """Write an .npz file: X, y and ids of labelled rows, and pool_X and pool_ids of the others.
-
-        Where no row has a label, X and ids are those of all rows. `encoder` is the description, as JSON.
+        """Write an .npz file: X, ids, y where there are labels, and `encoder`, the description as JSON.
 
         Parameters
         ----------
         path : path
+
+        Raises
+        ------
+        ValueError
+            If only some rows have a label: save `labelled()` and `unlabelled()`, each into a file of its own.
         """
-        pool = self.unlabelled()
-        known = self.labelled() if 0 < len(pool) < len(self) else self
-        arrays: dict[str, Any] = {"X": known.X, "ids": np.array(known.ids, dtype=str)}
-        if known.y is not None:
-            arrays["y"] = known.y
-            if len(pool):
-                arrays |= {"pool_X": pool.X, "pool_ids": np.array(pool.ids, dtype=str)}
+        if self.y is not None and self.y.dtype.hasobject:
+            raise ValueError("some rows have no label: save labelled() and unlabelled(), each into its own file.")
+        arrays: dict[str, Any] = {"X": self.X, "ids": np.array(self.ids, dtype=str)}
+        if self.y is not None:
+            arrays["y"] = self.y
         file = io.BytesIO()
         np.savez(file, **arrays, encoder=np.array(json.dumps(self.encoder, sort_keys=True)))
         write_atomically(Path(path), file.getvalue())

@@ -58,7 +58,7 @@ class ImageFolder(Collection):
         labels, unknown = _labels(self.path, {each.id for each in files})
         items = [Item(each.id, each.source, labels.get(each.id, each.label)) for each in files]
         if not items:
-            why = f"; {len(failed)} files were left out, first {failed[0].id}: {failed[0].reason}" if failed else ""
+            why = f" ({failed[0].id}: {failed[0].reason})" if failed else ""
             raise ValueError(f"{self.path} holds no pictures{why}. Names of pictures end in .jpg, .png and the like.")
         check_ids(self.path, [item.id for item in items])
         _check_cases(self.path, {str(item.label) for item in items if item.label is not None})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import threading
 from collections.abc import Callable, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -91,10 +92,7 @@ def _labels(cells: Column) -> list[Label | None]:
 
 def read_table(path: Path) -> tuple[list[str], Callable[[str], Column]]:
     """The names of a table's columns, and a function that gives a column as text, None where there is nothing."""
-    if path.suffix.lower() not in (".csv", ".parquet"):
-        raise ValueError(f"{path}: cannot read '{path.suffix}' files; tables are .csv or .parquet files.")
-    if not path.is_file():
-        raise ValueError(f"{path}: there is no such file.")
+    _check_file(path)
     if path.suffix.lower() == ".csv":
         header, lines = read_csv(path)
         columns = dict(zip(header, zip(*(row for _, row in lines), strict=True), strict=False)) if lines else {}
@@ -113,7 +111,20 @@ def read_table(path: Path) -> tuple[list[str], Callable[[str], Column]]:
     return header, column
 
 
-def read_csv(path: Path) -> tuple[list[str], list[tuple[int, list[str]]]]:
+def read_header(path: Path) -> list[str]:
+    """The names of a table's columns."""
+    _check_file(path)
+    return read_csv(path, 0)[0] if path.suffix.lower() == ".csv" else list(read_parquet(path).columns)
+
+
+def _check_file(path: Path) -> None:
+    if path.suffix.lower() not in (".csv", ".parquet"):
+        raise ValueError(f"{path}: cannot read '{path.suffix}' files; tables are .csv or .parquet files.")
+    if not path.is_file():
+        raise ValueError(f"{path}: there is no such file.")
+
+
+def read_csv(path: Path, most: int | None = None) -> tuple[list[str], list[tuple[int, list[str]]]]:
     """The header of a .csv file, and its rows with the numbers of their lines, all as long as the header."""
     try:
         with _cells, path.open(newline="", encoding="utf-8-sig") as file:
@@ -121,7 +132,7 @@ def read_csv(path: Path) -> tuple[list[str], list[tuple[int, list[str]]]]:
             try:
                 reader = csv.reader(file)
                 header = [name.strip() for name in next(reader, [])]
-                lines = [(reader.line_num, row) for row in reader if row]
+                lines = [(reader.line_num, row) for row in islice(reader, most) if row]
             finally:
                 csv.field_size_limit(before)
     except (csv.Error, UnicodeDecodeError) as error:
