@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from made_up import letters, photos, picture, tiny
+from embed_cases import letters, photos, picture, tiny
 
 from gptree.embed import ImageFolder, Table, embed
 
@@ -186,7 +186,7 @@ def test_columns_that_are_not_there(tmp_path: Path) -> None:
             Table(path, **{name: "no"})
     with pytest.raises(ValueError, match="not both"):
         Table(path, text="a", image="b")
-    with pytest.raises(ValueError, match="cannot read '.txt'"):
+    with pytest.raises(ValueError, match=r"cannot read '\.txt'"):
         Table(tmp_path / "t.txt")
     with pytest.raises(ValueError, match="no such file"):
         Table(tmp_path / "no.csv")

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from made_up import SMALL, letters, photos, picture, tiny
+from embed_cases import SMALL, letters, photos, picture, tiny
 from PIL import Image
 
 from gptree.embed import Embedding, Encoder, ImageFolder, Store, Table, embed

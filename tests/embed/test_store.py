@@ -9,9 +9,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from embed_cases import letters, tiny
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from made_up import letters, tiny
 
 from gptree.embed import Store
 from gptree.embed import store as module

@@ -49,7 +49,7 @@ def predict(
     of every class. An .npz file gets arrays of these names, `classes` and, with --proba, `probabilities`. Where lines
     are printed, control characters in labels are written out, such as \\x1b; in files labels stay as they are.
 
-    With --open, the probability beside a refusal is that of the class that comes first.
+    With --open, probability and second label beside a refusal are those of the class that comes first.
     """
     if out is not None and out.suffix.lower() not in (".csv", ".npz"):
         raise ValueError(f"{out}: predictions are written as .csv or .npz; name such a file with --out.")
@@ -74,6 +74,8 @@ def predict(
     if open_set:
         share = {} if reject is None else {"reject": reject}
         result["prediction"] = ability(classifier, "predict_open")(rows.X, **share, unknown=UNKNOWN)
+        refused = result["prediction"] == UNKNOWN
+        result["runner_up"][refused] = classifier.classes_[ranked[refused, 0]]
     if out is not None:
         _write(out, result)
         say(f"{len(rows.X):,} predictions written to {out}")

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from made_up import picture
+from embed_cases import picture
 from PIL import Image, features
 
 from gptree.embed import Preprocessing, UnreadableError

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,8 @@ import numpy as np
 from PIL import Image
 
 from gptree.embed import Encoder, Preprocessing
+
+Run = Callable[..., Any]
 
 COLOURS = {"red": (220, 30, 30), "green": (30, 200, 40), "blue": (20, 40, 210)}
 SMALL = Preprocessing(size=8, crop=1.0)
