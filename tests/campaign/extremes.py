@@ -153,7 +153,7 @@ PARTS = (
     Part(
         "extremes",
         "Features at the ends of what numbers can be: huge, tiny, equal, repeated, a class of one row, NaN",
-        1_000,
+        500,
         check_extremes,
     ),
 )

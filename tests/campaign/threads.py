@@ -80,7 +80,7 @@ PARTS = (
     Part(
         "threads",
         "Threads that predict, explain and ask for strangers while another teaches and takes back",
-        500,
+        200,
         check_threads,
     ),
 )

@@ -246,6 +246,37 @@ def test_a_head_is_fitted_to_the_clean_embeddings_of_its_rows(classifier_rows: s
     assert nearest.similarity == pytest.approx(1.0)
 
 
+def test_by_default_trees_are_told_which_rows_the_network_does_not_know() -> None:
+    plain = small(classifier=GPTreeClassifier(random_state=3)).fit(X, Y)
+    asked = small(classifier=GPTreeClassifier(random_state=3), classifier_rows="all").fit(X, Y)
+    assert np.array_equal(plain.predict_log_proba(X), asked.predict_log_proba(X))
+    other = small(classifier=LogisticRegression()).fit(X, Y)  # cannot be told
+    twin = LogisticRegression().fit(other.embed(X[other.rows_]), Y[other.rows_])
+    assert np.allclose(other.predict_log_proba(X), twin.predict_log_proba(other.embed(X)))
+
+
+def test_given_validation_rows_are_held_out_rows_after_those_of_x() -> None:
+    learned, unseen = ALL[::2], ALL[1::2]
+    model = small(classifier=GPTreeClassifier(random_state=3))
+    model.fit(X[learned], Y[learned], validation=(X[unseen], Y[unseen]))
+    assert np.array_equal(model.rows_, np.arange(len(learned)))
+    order = np.concatenate([learned, unseen])
+    twin = GPTreeClassifier(random_state=3)
+    twin.fit(model.embed(X[order]), Y[order], held_out=np.arange(len(order)) >= len(learned))
+    assert np.array_equal(model.predict_log_proba(X), twin.predict_log_proba(model.embed(X)))
+    right = np.flatnonzero(model.predict(X[unseen]) == Y[unseen])[0]
+    assert model.explain(X[unseen[right]][None])[0].neighbours[0].row == len(learned) + right
+
+
+@pytest.mark.parametrize("how", [{"validation": 1}, {"validation": None}])
+def test_a_forest_on_rows_known_by_heart_warns(how: dict[str, Any]) -> None:
+    model = small(classifier=GPTreeClassifier(random_state=3), how=how)
+    with pytest.warns(UserWarning, match=r"by heart.*fewer of .*Training\(validation=2\)"):
+        model.fit(X, Y)
+    twin = GPTreeClassifier(random_state=3).fit(model.embed(X[model.rows_]), Y[model.rows_])
+    assert np.array_equal(model.predict_log_proba(X), twin.predict_log_proba(model.embed(X)))
+
+
 def test_growing_is_that_of_the_head() -> None:
     both, labels = pictures(7, 280)
     base = np.isin(labels, NAMES[:5])
@@ -256,7 +287,8 @@ def test_growing_is_that_of_the_head() -> None:
         )
         before = model.predict_log_proba(both)
         twin = GPForestClassifier(n_estimators=2, growth=Growth(), random_state=0)
-        twin.fit(model.embed(both[base][model.rows_]), labels[base][model.rows_])
+        unseen = ~np.isin(np.arange(base.sum()), model.rows_)
+        twin.fit(model.embed(both[base]), labels[base], held_out=unseen)
         assert model.add_classes(both[later], y=labels[later]) is model
         twin.add_classes(model.embed(both[later]), labels[later])
         assert model.classes_.tolist() == [*sorted(NAMES[:5]), *sorted(NAMES[5:])]

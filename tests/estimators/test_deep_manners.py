@@ -151,8 +151,8 @@ def test_bad_parameters() -> None:
     bad_fit("classifier_rows", classifier_rows="some")
     bad_fit("give a classifier", classifier_rows="held_out")
     none = Training(validation=None)
-    bad_fit("held out: set Training", classifier=GPTreeClassifier(), classifier_rows="held_out", training=none)
-    bad_fit("held out: set Training", classifier=GPTreeClassifier(), classifier_rows="all", training=none)
+    bad_fit("rows held out to calibrate", classifier=GPTreeClassifier(), classifier_rows="held_out", training=none)
+    bad_fit("rows held out to calibrate", classifier=GPTreeClassifier(), classifier_rows="all", training=none)
     bad_fit("has no held_out", classifier=LogisticRegression(), classifier_rows="all")
     one = Training(epochs=2, cross_entropy_epochs=1, validation=1)
     bad_fit(

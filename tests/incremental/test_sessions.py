@@ -167,7 +167,7 @@ def test_the_strategy_plays_no_part_in_the_base_session(base: BaseState) -> None
 
 def test_a_base_of_a_model_that_kept_everything() -> None:
     model = fit_forest(TREES, TrainingData(X, Y, LABELS), KERNEL, SWEEPS, memory_budget=BUDGET, seed=SEED)
-    base = base_of(model, FittedSingle(), torch.zeros(len(X), 5), Y, LABELS, GROWTH, SEED, identity)
+    base = base_of(model, FittedSingle(), torch.zeros(len(X), 5), Y, LABELS, GROWTH, SEED, identity, held_out=False)
     assert base.model is model
     assert base.stands_for.tolist() == [1.0] * len(X)
     assert np.bincount(Y[base.exemplars]).tolist() == [3, 3, 3, 3, 3]

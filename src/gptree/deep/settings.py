@@ -100,8 +100,8 @@ class Training(Settings):
     head_learning_rate : float
         Times the learning rate, for inducing points and kernel.
     validation : float, int or None
-        Rows held out of training and measured after every epoch: a share of every class (of one row at least), or a
-        number of rows of every class; None for no validation.
+        Rows held out of training and measured after every epoch: a share of every class (of two rows at least, of one
+        where a class has fewer than four), or a number of rows of every class; None for no validation.
     validate_every : int
         Epochs; the last one is always measured.
     best : "last", "accuracy" or "nll"

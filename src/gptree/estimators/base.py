@@ -276,7 +276,7 @@ class TreeEstimator(SettingsParameters, ClassifierMixin, BaseEstimator):
             for name, value in vars(model.diagnostics).items()
             if value is not None and name != "nodes"
         }
-        kind = np.empty(model.predictor.n_nodes, dtype="U6")
+        kind = np.empty(model.predictor.n_nodes, dtype=object)
         for posterior in model.predictor.posteriors:
             kind[posterior.nodes.cpu().numpy()] = posterior.kind
-        return {**values, "posterior": kind}
+        return {**values, "posterior": kind.astype(str)}

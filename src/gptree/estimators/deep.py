@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 import scipy.sparse
+import torch
 from gpytorch.kernels import Kernel
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.utils import check_random_state
@@ -19,8 +20,8 @@ from sklearn.utils.validation import check_is_fitted
 from torch import nn
 
 from gptree.deep import Augmentation, Source, Trained, Training, VariationalTree, plot_curves, train
-from gptree.deep.loop.task import Rows
-from gptree.estimators.deep_checks import ClassifierRows, check_held_out, check_parameters
+from gptree.deep.loop.task import Rows, split_rows
+from gptree.estimators.deep_checks import ClassifierRows, check_parameters, chosen_rows
 from gptree.estimators.deep_growth import Embedded, base_session
 from gptree.estimators.deep_inputs import Inputs, as_source, class_numbers, dtype_of, labels_of
 from gptree.estimators.deep_presets import Experiment, Version, preset
@@ -90,11 +91,12 @@ class DeepGPTreeClassifier(SettingsParameters, ClassifierMixin, BaseEstimator):
         None predicts with the variational head. An estimator, such as `GPForestClassifier(growth=Growth())`, is fitted
         to the clean embeddings of `classifier_rows`, and predicts instead. Then classes may arrive later: `add_classes`
         and the other operations are those of this estimator. If it has no random_state it gets one from here.
-    classifier_rows : "trained", "held_out", "all" or "inducing"
+    classifier_rows : None, "trained", "held_out", "all" or "inducing"
         Whose embeddings `classifier` is fitted to. The network knows the rows it was trained on by heart, so that a
-        classifier fitted to them is too sure of others; the rows that `Training(validation=…)` held out are few, but
-        like those to come. "all" fits to all rows and names those held out: the estimator's `fit` must take `held_out`,
-        as those of GPForestClassifier and GPTreeClassifier do. "inducing" fits nothing: a GPTreeClassifier with zero
+        classifier fitted to them is too sure of others; the validation rows are few, but like those to come. "all" fits
+        to all rows and names those held out: the estimator's `fit` must take `held_out`, as those of GPForestClassifier
+        and GPTreeClassifier do. None is "all" for such an estimator where two rows of every class are held out, and
+        "trained" otherwise. "inducing" fits nothing: a GPTreeClassifier with zero
         prior means takes over the trained tree as its base session, and the inducing points as its exemplars, as in the
         paper. Its kernel and inference are for the nodes of classes that arrive; `Training(calibrate=True)` chooses how
         confident the tree is on the rows held out.
@@ -146,7 +148,7 @@ class DeepGPTreeClassifier(SettingsParameters, ClassifierMixin, BaseEstimator):
     predict_at: PredictAt = "quadrature"
     refit: int = 0
     classifier: Any = None
-    classifier_rows: ClassifierRows = "trained"
+    classifier_rows: ClassifierRows | None = None
     random_state: Any = None
     device: str = "auto"
     folder: str | Path | None = None
@@ -234,14 +236,11 @@ class DeepGPTreeClassifier(SettingsParameters, ClassifierMixin, BaseEstimator):
             others = inputs.source(validation[0])
             validation_rows = others, class_numbers(labels_of(others, validation[1]), labels)
             training = replace(training, validation=None)
-        require(
-            self.classifier_rows in ("trained", "inducing") or training.validation is not None,
-            f'classifier_rows="{self.classifier_rows}" needs rows held out: set Training(validation=…), and give no '
-            "validation to fit.",
-        )
         seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
-        if self.classifier_rows == "all":
-            check_held_out(codes, labels, training, seed)
+        unseen = codes[split_rows(codes, labels.tolist(), training.validation, seed)[1]]
+        if validation_rows is not None and training.calibrate:
+            unseen = validation_rows[1]
+        classifier_rows = chosen_rows(self, unseen, labels)
         trained = train(
             self.backbone,
             source,
@@ -271,8 +270,13 @@ class DeepGPTreeClassifier(SettingsParameters, ClassifierMixin, BaseEstimator):
         if self.classifier is None:
             self._finish_ensemble(state, trained, source, codes)
             return state
-        inducing = self.classifier_rows == "inducing"
-        classifier = (self._take_over_tree if inducing else self._fit_classifier)(state, trained, source, codes)
+        learned, held_out = Rows(source, state.rows, codes[state.rows]), trained.held_out
+        if validation_rows is not None and not training.calibrate:
+            held_out = None  # given to be measured, and no more
+        if classifier_rows == "inducing":
+            classifier = self._take_over_tree(state, learned, held_out)
+        else:
+            classifier = self._fit_classifier(state, learned, held_out, classifier_rows)
         return replace(state, ensemble=None, classifier=classifier)
 
     def _finish_ensemble(self, state: DeepState, trained: Trained, source: Source, codes: np.ndarray) -> None:
@@ -285,32 +289,30 @@ class DeepGPTreeClassifier(SettingsParameters, ClassifierMixin, BaseEstimator):
         if not as_trained and self.training.calibrate and trained.held_out is not None:
             state.ensemble.choose(*state.clean(trained.held_out), *how)
 
-    def _take_over_tree(self, state: DeepState, trained: Trained, source: Source, codes: np.ndarray) -> Any:
+    def _take_over_tree(self, state: DeepState, learned: Rows, held_out: Rows | None) -> Any:
         """The estimator with the trained tree as its base session."""
-        rows = Embedded(*state.clean(Rows(source, state.rows, codes[state.rows])))
-        unseen = trained.held_out
-        if unseen is not None and unseen.source is not source and not self.training.calibrate:
-            unseen = None  # given to be measured, and no more
-        held_out = None if unseen is None else Embedded(*state.clean(unseen))
+        rows = Embedded(*state.clean(learned))
+        unseen = None if held_out is None else Embedded(*state.clean(held_out))
         if self.refit:
             state.head.refit(*rows, self.refit)
         how = {"calibrate": self.training.calibrate, "seed": state.seed}
-        return base_session(self.classifier, state.head, state.labels, rows, state.rows, held_out, **how)
+        return base_session(self.classifier, state.head, state.labels, rows, state.rows, unseen, **how)
 
-    def _fit_classifier(self, state: DeepState, trained: Trained, source: Source, codes: np.ndarray) -> Any:
-        """The estimator on the clean embeddings of `classifier_rows`."""
-        everyone = np.arange(len(codes))
-        held_out = np.setdiff1d(everyone, state.rows)
-        rows = {"trained": state.rows, "held_out": held_out, "all": everyone}[self.classifier_rows]
-        named = {"held_out": np.isin(everyone, held_out)} if self.classifier_rows == "all" else {}
-        embeddings, _ = state.clean(Rows(source, rows, codes[rows]))
+    def _fit_classifier(self, state: DeepState, learned: Rows, held_out: Rows | None, which: ClassifierRows) -> Any:
+        """The estimator on the clean embeddings of these rows; given validation rows are numbered after those of X."""
+        named = {"trained": learned, "held_out": held_out}
+        parts = [rows for name, rows in named.items() if rows is not None and which in (name, "all")]
+        embeddings = torch.cat([state.clean(rows)[0] for rows in parts]).cpu().numpy()
+        y = np.concatenate([rows.y for rows in parts])
+        numbers = np.concatenate([r.rows + (0 if r.source is learned.source else len(learned.source)) for r in parts])
+        told = {"held_out": ~np.isin(numbers, learned.rows)} if which == "all" else {}
         classifier: Any = clone(self.classifier)
         if classifier.get_params(deep=False).get("random_state", 0) is None:
             classifier.set_params(random_state=state.seed)  # one seed decides everything
-        classifier.fit(embeddings.cpu().numpy(), state.labels[codes[rows]], **named)
+        classifier.fit(embeddings, state.labels[y], **told)
         if isinstance(classifier, GPTreeClassifier | GPForestClassifier):  # explanations name rows of X
             origins = classifier.state_.origins.copy()
-            origins[:, 1] = rows[origins[:, 1]]
+            origins[:, 1] = numbers[origins[:, 1]]
             classifier.state_ = replace(classifier.state_, origins=origins)
         return classifier
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
+import warnings
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -11,7 +12,6 @@ from gpytorch.kernels import ScaleKernel
 from torch import nn
 
 from gptree.deep import Training, VariationalTree
-from gptree.deep.loop.task import split_rows
 from gptree.estimators.forest import GPTreeClassifier
 from gptree.incremental import joined_kernels
 from gptree.inference import PredictAt
@@ -26,7 +26,8 @@ def check_parameters(estimator: Any) -> None:
     for name, kind in (("backbone", nn.Module), ("training", Training), ("variational", VariationalTree)):
         if not isinstance(getattr(estimator, name), kind):
             raise TypeError(f"{name} must be a {kind.__name__}, not {getattr(estimator, name)!r}.")
-    for name, names in (("predict_at", get_args(PredictAt)), ("classifier_rows", get_args(ClassifierRows))):
+    choices = {"predict_at": get_args(PredictAt), "classifier_rows": (None, *get_args(ClassifierRows))}
+    for name, names in choices.items():
         value = getattr(estimator, name)
         require(value in names, f"{name} must be one of {names}, not {value!r}.")
     refit = estimator.refit
@@ -49,17 +50,17 @@ def check_parameters(estimator: Any) -> None:
     )
 
 
-def _check_classifier(classifier: Any, rows: ClassifierRows) -> None:
+def _check_classifier(classifier: Any, rows: ClassifierRows | None) -> None:
     able = all(hasattr(classifier, name) for name in ("fit", "predict_log_proba"))
     if classifier is not None and (isinstance(classifier, type) or not able):
         raise TypeError(f"classifier must be None or a classifier with predict_log_proba, not {classifier!r}.")
     require(
-        rows != "all" or classifier is None or "held_out" in inspect.signature(classifier.fit).parameters,
+        rows != "all" or classifier is None or _takes_held_out(classifier),
         f'classifier_rows="all" names the rows that the network was not trained on, and the fit of {classifier!r} has '
         'no held_out: set classifier_rows="held_out" or "trained".',
     )
     require(
-        classifier is not None or rows == "trained",
+        classifier is not None or rows in (None, "trained"),
         f'classifier_rows="{rows}" is about an estimator on the trained embedding: give a classifier, or leave '
         "classifier_rows.",
     )
@@ -94,12 +95,43 @@ def _check_base_session(estimator: Any) -> None:
     )
 
 
-def check_held_out(codes: np.ndarray, labels: np.ndarray, training: Training, seed: int) -> None:
-    """What ``classifier_rows="all"`` asks for, before the network is trained."""
-    _, held_out = split_rows(codes, labels.tolist(), training.validation, seed)
-    counts = np.bincount(codes[held_out], minlength=len(labels))
+def _takes_held_out(classifier: Any) -> bool:
+    return "held_out" in inspect.signature(classifier.fit).parameters
+
+
+def chosen_rows(estimator: Any, held_out: np.ndarray, labels: np.ndarray) -> ClassifierRows:
+    """The rows that the classifier is fitted to, before the network is trained.
+
+    Parameters
+    ----------
+    estimator : DeepGPTreeClassifier
+    held_out : int array
+        Class numbers of the rows that the network will not see.
+    labels : array (C,)
+    """
+    counts = np.bincount(held_out, minlength=len(labels))
+    asked, fewest = estimator.classifier_rows, labels.tolist()[counts.argmin()]
+    more = "hold out more, such as Training(validation=2), or give more to fit as validation"
+    if asked is None:
+        if estimator.classifier is None or not _takes_held_out(estimator.classifier):
+            return "trained"
+        if counts.min() >= 2:
+            return "all"
+        warnings.warn(
+            "the network knows the rows it is trained on by heart, and a classifier of them alone is too sure of "
+            f"others. Two rows of every class that it does not know would tell, and there are fewer of {fewest!r}: "
+            f'{more}. To fit to the rows trained on all the same, set classifier_rows="trained".',
+            UserWarning,
+            stacklevel=4,
+        )
+        return "trained"
     require(
-        counts.min() >= 2,
-        'classifier_rows="all" needs two rows of every class held out, and there are fewer of '
-        f"{labels.tolist()[counts.argmin()]!r}: hold out more, such as Training(validation=2).",
+        asked in ("trained", "inducing") or counts.max() > 0,
+        f'classifier_rows="{asked}" needs rows held out to calibrate on: set Training(validation=…), or give '
+        "validation to fit.",
     )
+    require(
+        asked != "all" or counts.min() >= 2,
+        f'classifier_rows="all" needs two rows of every class held out, and there are fewer of {fewest!r}: {more}.',
+    )
+    return asked

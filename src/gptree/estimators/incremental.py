@@ -27,6 +27,7 @@ from gptree.incremental import (
     with_novel_experts,
 )
 from gptree.incremental.journal import Kind
+from gptree.incremental.memorised import warn_if_memorised
 from gptree.inference import Grams, NodePredictor
 from gptree.tree import ClassTree
 
@@ -79,8 +80,18 @@ class IncrementalMixin(TreeEstimator):
         Returns
         -------
         self
+
+        Warns
+        -----
+        UserWarning
+            Where the examples say that the network behind the features knew the rows of `fit` by heart.
         """
-        return self._do("add_classes", note=note, author=author, **self._examples(X, y, ids))
+        examples = self._examples(X, y, ids)
+        self._do("add_classes", note=note, author=author, **examples)
+        state = self._state()
+        if state.base is not None and state.base.spreads is not None:
+            warn_if_memorised(state.base.spreads, state.on_sphere(examples["features"]), examples["counts"])
+        return self
 
     @change
     def add_examples(self, X: Any, y: Any, ids: Any = None, *, note: str = "", author: str = "") -> Self:
@@ -298,7 +309,15 @@ def grown_state(
     if base is None:
         expert = FittedSingle() if prior_mean is not None and len(state.base_labels) == 1 else state.experts
         base = base_of(
-            state.model, expert, state.left_out, state.y, state.base_labels, growth, state.seed, state.on_sphere
+            state.model,
+            expert,
+            state.left_out,
+            state.y,
+            state.base_labels,
+            growth,
+            state.seed,
+            state.on_sphere,
+            held_out=sum(journal[0].counts) > len(state.y),
         )
     if registry.novel and base.expert is not None and base.novel_experts is None:
         base = with_novel_experts(base, growth, state.seed, state.on_sphere)

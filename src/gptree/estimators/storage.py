@@ -60,6 +60,7 @@ _BASE_TENSORS = {
     "exemplars": Array("m", below="N", distinct=True),
     "exemplar_weights": Array("m", above=0),
     "left_out": Array("N C", most=1e-3),
+    "spreads": Array("C", least=0),
 }
 _GROWN = {
     "rows": Array("n", below="N", distinct=True),
@@ -282,7 +283,7 @@ def _base_from_parts(
     model = model_from_parts(document["model"], below("base.model", tensors), device, kernel, sizes, "base.model")
     arrays = {
         name: _optional(f"base.{name}", stated, tensors, sizes)
-        if name == "left_out"
+        if name in ("left_out", "spreads")
         else stated.check(f"base.{name}", tensors.get(f"base.{name}"), sizes)
         for name, stated in _BASE_TENSORS.items()
     }

@@ -27,6 +27,7 @@ from gptree.experts import (
 )
 from gptree.incremental.episodes import RANDOM_LDA, learn_novel_experts
 from gptree.incremental.exemplars import Exemplars, select_exemplars
+from gptree.incremental.memorised import class_spreads
 from gptree.incremental.state import BaseState, Novelty
 from gptree.incremental.strategies import Growth
 from gptree.inference import CoordinateAscent, FixedInducingPoints, Grams, Inference, NodePredictor, PredictAt
@@ -108,6 +109,7 @@ def fit_base(
         left_out=None if left_out is None else left_out[rows].to(X.dtype),
         novel_experts=novel_experts,
         novelty=Novelty(novelty, codes, rows),
+        spreads=class_spreads(sphere, codes, len(labels)) if held_out is None else None,
     )
     return base, exemplars.rows
 
@@ -135,6 +137,7 @@ def base_of(
     growth: Growth,
     seed: int,
     on_sphere: Callable[[Tensor], Tensor],
+    held_out: bool,
 ) -> BaseState:
     """A model that was fitted without growth, with all its examples, as the base of one that grows."""
     X = model.predictor.grams.X
@@ -142,16 +145,18 @@ def base_of(
     exemplars = select_exemplars(sphere.cpu().numpy(), y, growth.exemplars, growth.selection, hashes, seed)
     if expert is not None and left_out is None:
         left_out = expert.log_probabilities(sphere)
+    codes = torch.as_tensor(y, device=X.device)
     return BaseState(
         keys=tuple(labels),
         model=model,
         expert=expert,
-        y=torch.as_tensor(y, device=X.device),
+        y=codes,
         stands_for=torch.ones_like(X[:, 0]),
         exemplars=torch.as_tensor(exemplars.rows, device=X.device),
         exemplar_weights=torch.as_tensor(exemplars.weights).to(X),
         left_out=left_out,
         novel_experts=None,
+        spreads=None if held_out else class_spreads(sphere, codes, len(labels)),
     )
 
 

@@ -61,6 +61,8 @@ class BaseState:
     """What was learnt about classes that arrive later; None for zero prior means, or before it is needed."""
     novelty: Novelty | None = None
     """Of all examples of the base session; None where all of them are kept, see `base_novelty`."""
+    spreads: Tensor | None = None
+    """(B,) see `class_spreads`; None where the rows are held out from the network, or not known to be."""
     _novelty: dict[PredictAt, Novelty] = field(default_factory=dict, repr=False)
     """Computed by `base_novelty` when first asked for."""
 

@@ -53,14 +53,19 @@ class DensePosterior:
 
     kind: ClassVar[str] = "dense"
 
+    @property
+    def sites(self) -> Tensor:
+        """ω of the factors, (S, V, N)."""
+        return self.omega
+
     def factoriser(self, grams: Grams) -> Factoriser:
-        space = FunctionSpace(grams.block(self.nodes, self.rows, self.rows))
+        space, sites = FunctionSpace(grams.block(self.nodes, self.rows, self.rows)), self.sites
         if space.order > EXPLICIT_ORDER:
-            return lambda draws: space.factor(self.omega[draws])
+            return lambda draws: space.factor(sites[draws])
 
         def explicit(draws: slice) -> Tensor:
             # R = L⁻¹ Ω^½, nodes first in memory: one product with k⋆ then serves all draws of a node
-            L, root = space.factor(self.omega[draws]), self.omega[draws].sqrt()
+            L, root = space.factor(sites[draws]), sites[draws].sqrt()
             R = torch.linalg.solve_triangular(L, torch.diag_embed(root), upper=False)
             return R.transpose(0, 1).contiguous().transpose(0, 1)
 
@@ -74,15 +79,32 @@ class DensePosterior:
             explained = stacked.square_().view(nodes, -1, size, points).sum(2).transpose(0, 1)
         else:  # one draw at a time keeps the right-hand side in the processor's cache
             rows = cross.mT.contiguous()
-            omega = self.omega[draws].sqrt().unsqueeze(-2)
+            omega = self.sites[draws].sqrt().unsqueeze(-2)
             explained = torch.stack([_row_norms(L, o * rows) for L, o in zip(factors, omega, strict=True)])
         # paper (12)
         return prior - explained
 
     @property
+    def factors(self) -> int:
+        """How many draws have factors of their own."""
+        return len(self.sites)
+
+    @property
     def factor_numbers(self) -> int:
         """How many numbers the factors of one draw hold."""
         return self.rows.shape[0] * self.rows.shape[1] ** 2
+
+
+@dataclass(frozen=True)
+class PooledDensePosterior(DensePosterior):
+    """A `DensePosterior` whose draws share one factor, at their mean ω: they differ in their means alone."""
+
+    kind: ClassVar[str] = "pooled dense"
+
+    @property
+    def sites(self) -> Tensor:
+        """(1, V, N)."""
+        return self.omega.mean(0, keepdim=True)
 
 
 @dataclass(frozen=True)
@@ -103,10 +125,14 @@ class LinearPosterior:
 
     kind: ClassVar[str] = "linear"
 
+    @property
+    def sites(self) -> Tensor:
+        return self.omega
+
     def factoriser(self, grams: Grams) -> Factoriser:
         assert grams.features is not None
-        space = WeightSpace(grams.features[self.rows])
-        return lambda draws: space.factor(self.omega[draws])
+        space, sites = WeightSpace(grams.features[self.rows]), self.sites
+        return lambda draws: space.factor(sites[draws])
 
     def variance(self, factors: Tensor, cross: Tensor, prior: Tensor, draws: slice = slice(None)) -> Tensor:
         """(S, V, T) from φ(x⋆)ᵀ (1, d, T)."""
@@ -115,8 +141,24 @@ class LinearPosterior:
         return torch.stack([_row_norms(L, rows) for L in factors])
 
     @property
+    def factors(self) -> int:
+        return len(self.sites)
+
+    @property
     def factor_numbers(self) -> int:
         return self.rows.shape[0] * self.weights.shape[-1] ** 2
+
+
+@dataclass(frozen=True)
+class PooledLinearPosterior(LinearPosterior):
+    """A `LinearPosterior` whose draws share one factor, at their mean ω."""
+
+    kind: ClassVar[str] = "pooled linear"
+
+    @property
+    def sites(self) -> Tensor:
+        """(1, V, N)."""
+        return self.omega.mean(0, keepdim=True)
 
 
 @dataclass(frozen=True)
@@ -152,6 +194,10 @@ class SparsePosterior:
         # paper (14)
         explained = a.square().sum(-1) - _row_norms(factor, a)
         return (prior - explained).unsqueeze(0)
+
+    @property
+    def factors(self) -> int:
+        return 1
 
     @property
     def factor_numbers(self) -> int:
@@ -201,6 +247,7 @@ def make_posterior(
     kappa: Tensor | None = None,
     root: Tensor | None = None,
     L: Tensor | None = None,
+    pooled: bool = False,
 ) -> NodePosterior:
     """The posterior of f under the prior N(μ, K) and one Gaussian site a point, exp(κ_i f_i − ½ ω_i f_i²).
 
@@ -228,6 +275,8 @@ def make_posterior(
         S = 1.
     L : tensor (S, V, r, r), optional
         ``space.factor(omega)``, if it is there already.
+    pooled : bool
+        Whether the draws share one factor, at their mean ω, for their variances.
 
     Returns
     -------
@@ -242,8 +291,9 @@ def make_posterior(
         chunks = draw_chunks(space, len(omega), work)
         weights = torch.cat([space.weights(space.factor(omega[d]), omega[d], shifted[d]) for d in chunks])
     if root is None:
-        family = DensePosterior if isinstance(space, FunctionSpace) else LinearPosterior
-        return family(batch.nodes, batch.rows, omega, weights)
+        dense = PooledDensePosterior if pooled else DensePosterior
+        linear = PooledLinearPosterior if pooled else LinearPosterior
+        return (dense if isinstance(space, FunctionSpace) else linear)(batch.nodes, batch.rows, omega, weights)
     assert batch.inducing is not None
     assert isinstance(space, WeightSpace)
     # paper (14)

@@ -62,7 +62,7 @@ class NodePredictor:
         self.posteriors = tuple(posteriors)
         self._factors: list[Tensor | None] = [None] * len(self.posteriors)
         self._work = memory_budget // (8 * grams.X.element_size())
-        needed = sum(p.factor_numbers * len(p.weights) for p in posteriors) * grams.X.element_size()
+        needed = sum(p.factor_numbers * p.factors for p in posteriors) * grams.X.element_size()
         self._keep = needed <= memory_budget // 8
         self.n_nodes = sum(len(p.nodes) for p in posteriors)
 
@@ -218,9 +218,9 @@ class NodePredictor:
         return self.grams.cross(x, self.used_rows).mT.contiguous()
 
     def _variance(self, i: int, x: Tensor, cross: Tensor | None) -> Tensor:
-        """var⋆ of posterior i, (S, V, T), chunked over draws and points."""
+        """var⋆ of posterior i, (S, V, T), or (1, V, T) if its draws share it, chunked over draws and points."""
         p = self.posteriors[i]
-        draws, nodes = p.weights.shape[:2]
+        draws, nodes = p.factors, len(p.nodes)
         prior = self._prior_variance(p, x)
         if isinstance(p, LinearPosterior):
             features = linear_features(self.grams.kernel, x)
@@ -242,7 +242,7 @@ class NodePredictor:
     def _factor_chunks(self, i: int) -> Iterator[tuple[slice, Tensor]]:
         """(draws, factors) of posterior i: all in one where they are kept, else a few draws at a time."""
         p = self.posteriors[i]
-        draws = len(p.weights)
+        draws = p.factors
         kept = self._factors[i]
         if kept is None:
             factoriser = p.factoriser(self.grams)

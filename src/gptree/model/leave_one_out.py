@@ -224,7 +224,7 @@ def _kept_members(model: ForestModel, posterior: DensePosterior | LinearPosterio
         cross = grams.features[rows].mT
         prior = cross.square().sum(-2)
     mean = (posterior.weights.transpose(0, 1) @ cross).transpose(0, 1)
-    variance = torch.empty_like(posterior.omega)
+    variance = torch.empty_like(posterior.sites)
     factors = posterior.factoriser(grams)
     step = max(1, work // (3 * max(posterior.factor_numbers, rows.numel())))
     for start in range(0, len(variance), step):
@@ -238,7 +238,7 @@ def _kept_members(model: ForestModel, posterior: DensePosterior | LinearPosterio
         omega=posterior.omega[:, held],
         kappa=(posterior.weights + posterior.omega * mean)[:, held] if dense else None,
         mean=mean[:, held],
-        variance=variance[:, held],
+        variance=variance.expand_as(posterior.omega)[:, held],
         residual=torch.zeros_like(prior[held]),
         prior=prior[held],
     )

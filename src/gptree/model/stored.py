@@ -17,6 +17,8 @@ from gptree.inference import (
     LinearPosterior,
     NodePosterior,
     NodePredictor,
+    PooledDensePosterior,
+    PooledLinearPosterior,
     SparsePosterior,
 )
 from gptree.inference.grams import finite
@@ -34,7 +36,8 @@ from gptree.storage import (
 )
 from gptree.tree import ClassTree
 
-_POSTERIORS = {family.kind: family for family in (DensePosterior, LinearPosterior, SparsePosterior)}
+_FAMILIES = (DensePosterior, LinearPosterior, SparsePosterior, PooledDensePosterior, PooledLinearPosterior)
+_POSTERIORS = {family.kind: family for family in _FAMILIES}
 _NODES, _ROWS = Array("v", least=0, whole=True), Array("v n", below="N")
 #: What the arrays of a posterior are: v nodes, n points or inducing points each, s draws.
 _STATED = {
@@ -42,6 +45,7 @@ _STATED = {
     "linear": {"nodes": _NODES, "rows": _ROWS, "weights": Array("s v d"), "omega": Array("s v n", least=0, most=1e9)},
     "sparse": {"nodes": _NODES, "rows": _ROWS, "weights": Array("1 v n"), "precision": Array("v n n")},
 }
+_STATED |= {f"pooled {kind}": _STATED[kind] for kind in ("dense", "linear")}
 #: And those of the diagnostics, of V nodes.
 _DIAGNOSTICS = {
     "nodes": Array("V", below="V", distinct=True),
@@ -181,5 +185,5 @@ def _check_factors(posteriors: Sequence[NodePosterior], grams: Grams, name: str)
                 continue
             size = float(p.omega.max()) * float(diagonal.max()) * p.rows.shape[1]
             if doubtful or size * torch.finfo(diagonal.dtype).eps > 1e-2:
-                for draw in range(len(p.omega)):
+                for draw in range(p.factors):
                     p.factoriser(grams)(slice(draw, draw + 1))

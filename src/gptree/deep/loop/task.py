@@ -139,14 +139,15 @@ def split_rows(
         Class numbers.
     labels : sequence of C labels
     validation : float, int or None
-        A share of every class, rounded and at least one row; a number of rows of every class; or none.
+        A share of every class, rounded and at least two rows, one of a class with fewer than four; a number of rows of
+        every class; or none.
     seed : int
     """
     counts = np.bincount(y, minlength=len(labels))
     if validation is None:
         wanted = np.zeros_like(counts)
     elif isinstance(validation, float):
-        wanted = np.maximum(1, np.rint(validation * counts).astype(np.int64))
+        wanted = np.maximum(np.where(counts < 4, 1, 2), np.rint(validation * counts).astype(np.int64))
     else:
         wanted = np.full_like(counts, validation)
     short = np.flatnonzero(counts <= wanted)
