@@ -251,7 +251,8 @@ class TreeEstimator(SettingsParameters, ClassifierMixin, BaseEstimator):
 
     @encoder_.setter
     def encoder_(self, description: Mapping[str, Any] | None) -> None:
-        checked = None if description is None else check_encoder(description, self.n_features_in_)
+        width: int = self.n_features_in_  # pyright: ignore[reportAttributeAccessIssue]
+        checked = None if description is None else check_encoder(description, width)
         self.state_ = replace(self._state(), encoder=checked)
 
     @property
