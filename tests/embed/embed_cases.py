@@ -37,10 +37,10 @@ def picture(colour: str = "red", seed: int = 0, size: tuple[int, int] = (12, 10)
     return Image.fromarray(np.clip(np.array(COLOURS[colour]) + noise, 0, 255).astype(np.uint8))
 
 
-def photos(folder: Path, count: int = 4, classes: tuple[str, ...] = tuple(COLOURS)) -> Path:
-    """Pictures of a class a folder."""
+def photos(folder: Path, count: int = 4, classes: tuple[str, ...] = tuple(COLOURS), first: int = 0) -> Path:
+    """Pictures of a class a folder; other ones for another `first`."""
     for number, colour in enumerate(classes):
         (folder / colour).mkdir(parents=True)
         for i in range(count):
-            picture(colour, 100 * number + i).save(folder / colour / f"{i:03}.png")
+            picture(colour, 100 * number + first + i).save(folder / colour / f"{i:03}.png")
     return folder

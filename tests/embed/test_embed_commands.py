@@ -232,3 +232,48 @@ def test_encoders_are_listed(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     assert rows[1]["installed"] is False
     assert "gptree[texts]" in rows[1]["install"]
     assert "efficientnet-lite0" in run("encoders").stdout
+
+
+# --------------------------------------------------------------------------------------------------- the labelling loop
+
+
+def test_the_labelling_loop(run: Run, tmp_path: Path, fitted: Path) -> None:
+    """Suggest, label by moving files, teach, score; until all is labelled."""
+    photos(tmp_path / "inbox", 3, first=50)
+    before = json.loads(run("predict", fitted, tmp_path / "inbox", "--json").stdout)
+    told = run("predict", fitted, tmp_path / "inbox", "--score", code=2).stderr
+    assert "labels that the model does not know" in told
+    wanted = ("suggest", fitted, tmp_path / "inbox", "-n", 4, "--copy", tmp_path / "todo", "--json")
+    chosen = json.loads(run(*wanted).stdout)["suggestions"]
+    assert len({each["id"] for each in chosen}) == 4
+    assert all(before["prediction"][each["row"]] == each["prediction"] for each in chosen)
+    assert all(before["id"][each["row"]] == each["id"] for each in chosen)
+    assert chosen[0]["id"].startswith("blue/")  # what the model has never seen
+    copies = sorted(path for path in (tmp_path / "todo").rglob("*.png"))
+    assert len(copies) == 4
+    for colour, folder in (("blue", "new"), ("red", "more"), ("green", "more")):
+        (tmp_path / folder / colour).mkdir(parents=True)
+        for path in copies:
+            if path.name.startswith(colour):
+                path.rename(tmp_path / folder / colour / path.name)
+    run("add", fitted, tmp_path / "new")
+    if list((tmp_path / "more").rglob("*.png")):
+        run("add", fitted, tmp_path / "more", "--examples")
+    assert "accuracy 100.0 %" in run("predict", fitted, tmp_path / "inbox", "--score").stderr
+    left = json.loads(run("suggest", fitted, tmp_path / "inbox", "-n", 9, "--json").stdout)["suggestions"]
+    assert {each["id"] for each in left} == set(before["id"]) - {each["id"] for each in chosen}
+    run("predict", fitted, tmp_path / "inbox", "--out", tmp_path / "p.csv")
+    assert "label next" in run("suggest", fitted, tmp_path / "inbox").stdout
+    assert "there is nothing left to label" in run("suggest", fitted, tmp_path / "new", code=2).stderr
+    assert "exists" in run("suggest", fitted, tmp_path / "inbox", "--copy", tmp_path / "todo", code=2).stderr
+    np.savez(tmp_path / "x.npz", X=np.ones((2, 6)))
+    assert "folder of pictures" in run("suggest", fitted, tmp_path / "x.npz", "--copy", tmp_path / "y", code=2).stderr
+
+
+def test_copies_whose_names_read_alike(run: Run, tmp_path: Path, fitted: Path) -> None:
+    for place in ("a", "a_b"):
+        (tmp_path / "in" / place).mkdir(parents=True)
+    picture("blue", 1).save(tmp_path / "in" / "a" / "b_c.png")
+    picture("blue", 2).save(tmp_path / "in" / "a_b" / "c.png")
+    run("suggest", fitted, tmp_path / "in", "--copy", tmp_path / "out")
+    assert len(list((tmp_path / "out").rglob("*.png"))) == 2

@@ -59,6 +59,11 @@ COMMANDS = {
         "Show what happened to a model: when, which labels, from how many examples. Times are UTC.",
         "gptree history model",
     ),
+    "suggest": (
+        "labelling",
+        "Name the rows of DATA that are worth a label, the most useful first.",
+        "gptree suggest model inbox -n 20 --copy to_label",
+    ),
     "embed": (
         "embedding",
         "Encode a folder of pictures or a table of texts.",

@@ -238,7 +238,9 @@ def _description(folder: Path) -> Description:
 
 
 def _shards(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.iterdir() if _SHARD.fullmatch(path.name)) if folder.is_dir() else []
+    if not folder.is_dir():
+        return []
+    return sorted(path for path in folder.iterdir() if _SHARD.fullmatch(path.name) and path.is_file())
 
 
 def _write(folder: Path, rows: Mapping[bytes, np.ndarray]) -> str:
