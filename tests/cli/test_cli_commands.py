@@ -74,9 +74,10 @@ def test_round_trip_from_every_format(run: Run, files: Files, tmp_path: Path, ki
     labels = ["--labels", files["npy_labels"]] if kind == "npy" else []
     run("fit", files[kind], *labels, "--out", tmp_path / "m")
     lines = run("predict", tmp_path / "m", files[kind]).stdout.splitlines()
-    assert lines[0] == "prediction,confidence"
-    predicted = [line.split(",")[0] for line in lines[1:]]
-    assert predicted == animals()[1].tolist()
+    assert lines[0] == "id,prediction,confidence,runner_up,novelty"
+    cells = [line.split(",") for line in lines[1:]]
+    assert [row[0] for row in cells] == list(map(str, range(48)))
+    assert [row[1] for row in cells] == animals()[1].tolist()
     assert all(name in run("tree", tmp_path / "m").stdout for name in NAMES)
     explained = run("explain", tmp_path / "m", files[kind], *labels, "--rows", "0,13").stdout
     assert "row 0, truly ant\nant  p = " in explained
@@ -170,7 +171,7 @@ def test_bad_input_to_fit(run: Run, files: Files, tmp_path: Path) -> None:
 def test_the_unforeseen_is_neither_hidden_nor_called_bad_input(
     run: Run, files: Files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken_fit(self: GPForestClassifier, X: Any, y: Any) -> None:
+    def broken_fit(self: GPForestClassifier, X: Any, y: Any, **_: Any) -> None:
         raise RuntimeError("a bug")
 
     monkeypatch.setattr(GPForestClassifier, "fit", broken_fit)
@@ -186,7 +187,7 @@ def test_warnings_are_one_line_on_stderr(
 
     fit = GPForestClassifier.fit
 
-    def warning_fit(self: GPForestClassifier, X: Any, y: Any) -> GPForestClassifier:
+    def warning_fit(self: GPForestClassifier, X: Any, y: Any, **_: Any) -> GPForestClassifier:
         warnings.warn("not\nsettled", UserWarning, stacklevel=2)
         return fit(self, X, y)
 
@@ -201,15 +202,19 @@ def test_warnings_are_one_line_on_stderr(
 
 def test_predictions_for_people_and_machines_agree(run: Run, files: Files, model: Path) -> None:
     X, _ = animals()
-    p = load_model(model).predict_proba(X)
+    fitted = load_model(model)
+    p = fitted.predict_proba(X)
     document = json.loads(run("predict", model, files["csv"], "--proba", "--json").stdout)
     np.testing.assert_allclose(document["probabilities"], p, rtol=1e-12)
     assert document["classes"] == NAMES.tolist()
     assert document["prediction"] == NAMES[p.argmax(1)].tolist()
+    assert document["runner_up"] == NAMES[np.argsort(p, 1)[:, -2]].tolist()
+    np.testing.assert_allclose(document["novelty"], fitted.novelty_score(X), rtol=1e-12)
     lines = run("predict", model, files["csv"], "--proba").stdout.splitlines()
-    assert lines[0] == "prediction,confidence,p(ant),p(bee),p(cat),p(dog)"
-    table = np.array([[float(cell) for cell in line.split(",")[1:]] for line in lines[1:]])
-    np.testing.assert_allclose(table, np.column_stack([p.max(1), p]), rtol=1e-5)
+    assert lines[0] == "id,prediction,confidence,runner_up,novelty,p(ant),p(bee),p(cat),p(dog)"
+    cells = [line.split(",") for line in lines[1:]]
+    table = np.array([[float(cell) for cell in (row[2], *row[4:])] for row in cells])
+    np.testing.assert_allclose(table, np.column_stack([p.max(1), fitted.novelty_score(X), p]), rtol=1e-5)
 
 
 def test_predictions_in_files(run: Run, files: Files, model: Path, tmp_path: Path) -> None:
@@ -219,7 +224,7 @@ def test_predictions_in_files(run: Run, files: Files, model: Path, tmp_path: Pat
     assert (tmp_path / "p.csv").read_text() == shown
     run("predict", model, files["csv"], "--out", tmp_path / "p.npz")
     with np.load(tmp_path / "p.npz", allow_pickle=False) as arrays:
-        assert set(arrays) == {"prediction", "confidence", "classes"}
+        assert set(arrays) == {"id", "prediction", "confidence", "runner_up", "novelty", "classes"}
         assert arrays["prediction"].tolist() == animals()[1].tolist()
     assert ".csv or .npz" in complaint(run("predict", model, files["csv"], "--out", tmp_path / "p.txt", code=2))
 

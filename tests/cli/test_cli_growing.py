@@ -310,9 +310,11 @@ def test_numbers_as_labels(run: Run, tmp_path: Path) -> None:
 def test_none_of_these(run: Run, fitted: Path, parts: dict[str, Path], files: dict[str, Path]) -> None:
     strange = np.isin(Y, ["cat", "dog"])
     lines = run("predict", fitted, files["csv"], "--open").stdout.splitlines()[1:]
-    refused = np.array([line.startswith("none of these,") for line in lines])
-    expected = load_model(fitted).predict_open(X, unknown="none of these")
-    assert [line.split(",")[0] for line in lines] == [str(label) for label in expected]
+    answers, runners_up = ([line.split(",")[column] for line in lines] for column in (1, 3))
+    refused = np.array([answer == "none of these" for answer in answers])
+    model = load_model(fitted)
+    assert answers == [str(label) for label in model.predict_open(X, unknown="none of these")]
+    assert np.array(runners_up)[refused].tolist() == model.predict(X)[refused].tolist()
     assert refused[strange].mean() > refused[~strange].mean()
     none = json.loads(run("predict", fitted, files["csv"], "--open", "--reject", 0, "--json").stdout)["prediction"]
     all_ = json.loads(run("predict", fitted, files["csv"], "--open", "--reject", 0.5, "--json").stdout)["prediction"]

@@ -8,6 +8,7 @@ import re
 import runpy
 import shlex
 import sys
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,8 @@ from pages import EXAMPLES, PAGES, ROOT, anchors, blocks, definitions, differenc
 from typer.testing import CliRunner
 
 from gptree.cli.main import app
+from gptree.embed import Encoder, Preprocessing
+from gptree.embed.encoders import DEFAULTS
 
 #: By how much printed numbers may differ from those on the page: rounding differs between machines.
 TOLERANCE = 0.02
@@ -24,8 +27,21 @@ README_TOLERANCE = 0.005
 
 @pytest.fixture(autouse=True)
 def _in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Documents write files where they run."""
+    """Documents write files where they run. Encoders that need no weights stand in for the default ones."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("GPTREE_CACHE", str(tmp_path / "cache"))
+    small = Preprocessing(size=8)
+    pixels = Encoder.of(lambda x: x.flatten(1), name="pixels/1", dimension=192, preprocessing=small)
+    words = Encoder.of(word_counts, name="words/1", dimension=64, kind="text")
+    monkeypatch.setitem(DEFAULTS, "image", pixels.name)
+    monkeypatch.setitem(DEFAULTS, "text", words.name)
+
+
+def word_counts(texts: list[str]) -> np.ndarray:
+    counts = np.zeros((len(texts), 64))
+    for row, text in zip(counts, texts, strict=True):
+        np.add.at(row, [zlib.crc32(word.encode()) % 64 for word in re.findall(r"\w+", text.lower())], 1)
+    return counts
 
 
 def name_of(path: Path) -> str:

@@ -1,26 +1,33 @@
-"""Reading DATA: .npz, a pair of .npy files, .csv or .parquet. No file can run code.
+"""Reading DATA: .npz, a pair of .npy files, .csv or .parquet; a folder of pictures, a table of texts.
 
-| file     | features                                        | labels                                 |
-|----------|-------------------------------------------------|----------------------------------------|
-| .npz     | the array `--features` (default X)              | the array `--labels` (default y)       |
-| .npy     | the array in the file                           | the file `--labels`                    |
-| .csv     | columns `--features a,b,c` (default all others) | the column `--labels` (default label)  |
-| .parquet | as .csv                                         | as .csv                                |
+| file     | features                                        | labels                                | ids           |
+|----------|-------------------------------------------------|---------------------------------------|---------------|
+| .npz     | the array `--features` (default X)              | the array `--labels` (default y)      | array ids     |
+| .npy     | the array in the file                           | the file `--labels`                   | row numbers   |
+| .csv     | columns `--features a,b,c` (default all others) | the column `--labels` (default label) | id, else path |
+| .parquet | as .csv                                         | as .csv                               | as .csv       |
+| a folder | pictures, encoded                               | the names of its folders              | file names    |
+
+A table whose column `--features` (default text, else image) holds text gives texts, or paths of pictures, to encode. No
+file can run code.
 """
 
 from __future__ import annotations
 
-import csv
-import re
+import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-#: Default names of features and labels in an .npz file, and of the label column in a table.
-FEATURES, LABELS, LABEL_COLUMN = "X", "y", "label"
+from gptree.cli.encoding import Encoding, embedded, is_raw
+from gptree.embed.collection import check_ids, parsed_labels
+from gptree.embed.tables import IDS, check_names, listed, read_csv, read_parquet
+
+#: Default names of features, labels and ids in an .npz file, and of the label column in a table.
+FEATURES, LABELS, NAMES, LABEL_COLUMN = "X", "y", "ids", "label"
 
 
 @dataclass(frozen=True)
@@ -35,12 +42,32 @@ class Data:
         Labels.
     columns : tuple of str or None
         The names of the columns of X, where the file has names.
+    names : tuple of str or None
+        The ids of the rows, where the file has some.
+    encoder : dict or None
+        The description of the encoder of X, where it is known.
     """
 
     path: Path
     X: np.ndarray
     y: np.ndarray | None
     columns: tuple[str, ...] | None = None
+    names: tuple[str, ...] | None = None
+    encoder: Mapping[str, Any] | None = None
+
+    @property
+    def ids(self) -> list[str]:
+        """Ids of the rows, or row numbers."""
+        return list(map(str, range(len(self.X)))) if self.names is None else list(self.names)
+
+
+@dataclass(frozen=True)
+class Names:
+    """The options that name parts of DATA; None is the default."""
+
+    features: str | None = None
+    labels: str | None = None
+    ids: str | None = None
 
 
 def read_data(
@@ -48,16 +75,18 @@ def read_data(
     features: str | None = None,
     labels: str | None = None,
     *,
+    ids: str | None = None,
     need_labels: bool = True,
     known_columns: Sequence[str] | None = None,
     pictures: bool = False,
+    encoding: Encoding | None = None,
 ) -> Data:
-    """Read and check a file.
+    """Read and check a file; encode a folder of pictures or a table of texts.
 
     Parameters
     ----------
     path : Path
-    features, labels : str or None
+    features, labels, ids : str or None
         The options of these names; None is the default.
     need_labels : bool
         Without it, labels that are not there are None, unless they were asked for by name.
@@ -65,34 +94,67 @@ def read_data(
         Columns that a model was fitted on: a table then gives these, in this order, whatever else it holds.
     pictures : bool
         Whether features may have more than two axes.
+    encoding : Encoding, optional
+        How pictures and texts are encoded.
     """
+    names = Names(features, labels, ids)
+    if is_raw(path, features, known_columns):
+        return _read_raw(path, names, need_labels, encoding or Encoding())
     readers = {".npz": _read_npz, ".npy": _read_npy, ".csv": _read_csv, ".parquet": _read_parquet}
     suffix = path.suffix.lower()
     if suffix not in readers:
-        raise ValueError(f"{path}: cannot read '{suffix}' files; give one of {', '.join(readers)}.")
+        raise ValueError(f"{path}: cannot read '{suffix}' files; give a folder of pictures, or {', '.join(readers)}.")
     if not path.is_file():
         raise ValueError(f"{path}: there is no such file.")
     need_labels = need_labels or labels is not None
-    return _checked(readers[suffix](path, features, labels, need_labels, known_columns), pictures)
+    return _checked(readers[suffix](path, names, need_labels, known_columns), pictures)
+
+
+def _read_raw(path: Path, names: Names, need_labels: bool, encoding: Encoding) -> Data:
+    """Vectors of pictures or texts; where labels are needed, of those that have one."""
+    found = embedded(path, names.features, names.labels, names.ids, encoding)
+    if need_labels:
+        if found.y is None:
+            raise ValueError(
+                f"{path} gives no labels: put the pictures of each class into a folder of its name, or name the column "
+                "of a table with --labels."
+            )
+        found = found.labelled()
+    y = found.y if found.y is None or None not in found.y.tolist() else None
+    return Data(path, found.X, y, None, found.ids, found.encoder)
 
 
 # ------------------------------------------------------------------------------------------------------ numpy files
 
 
-def _read_npz(path: Path, features: str | None, labels: str | None, need_labels: bool, _: Any) -> Data:
+def _read_npz(path: Path, names: Names, need_labels: bool, _: Any) -> Data:
     with _load(path, np.lib.npyio.NpzFile, "numpy.savez(path, X=X, y=y)") as arrays:
-        X = _array(path, arrays, features or FEATURES, "--features")
-        key = labels or LABELS
+        X = _array(path, arrays, names.features or FEATURES, "--features")
+        key = names.labels or LABELS
         y = _array(path, arrays, key, "--labels") if need_labels or key in arrays else None
-    return Data(path, X, y)
+        key, ids = names.ids or NAMES, None
+        if names.ids is not None or (key in arrays and names.features in (None, FEATURES)):
+            ids = tuple(map(str, _array(path, arrays, key, "--ids").tolist()))
+        encoder = _array(path, arrays, "encoder", "") if "encoder" in arrays else None
+    return Data(path, X, y, None, ids, _encoder(encoder))
 
 
-def _read_npy(path: Path, features: str | None, labels: str | None, need_labels: bool, _: Any) -> Data:
-    if features is not None:
-        raise ValueError(f"{path}: an .npy file holds one array, so --features has no meaning here.")
-    if labels is None and need_labels:
+def _encoder(text: np.ndarray | None) -> dict[str, Any] | None:
+    """The description that `gptree embed` writes; None where something else has its name."""
+    try:
+        found = json.loads(str(text)) if text is not None and text.dtype.kind == "U" else None
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) and "family" in found else None
+
+
+def _read_npy(path: Path, names: Names, need_labels: bool, _: Any) -> Data:
+    for option, name in (("--features", names.features), ("--ids", names.ids)):
+        if name is not None:
+            raise ValueError(f"{path}: an .npy file holds one array, so {option} has no meaning here.")
+    if names.labels is None and need_labels:
         raise ValueError(f"{path} holds features only: name the file of the labels, --labels labels.npy.")
-    return Data(path, _read_array(path), None if labels is None else _read_array(Path(labels)))
+    return Data(path, _read_array(path), None if names.labels is None else _read_array(Path(names.labels)))
 
 
 def _read_array(path: Path) -> np.ndarray:
@@ -132,24 +194,14 @@ def _not_loaded(what: Path | str, error: Exception) -> str:
 # ----------------------------------------------------------------------------------------------------------- tables
 
 
-def _read_csv(
-    path: Path, features: str | None, labels: str | None, need_labels: bool, known_columns: Sequence[str] | None
-) -> Data:
-    try:
-        with path.open(newline="", encoding="utf-8-sig") as file:
-            reader = csv.reader(file)
-            header = [name.strip() for name in next(reader, [])]
-            lines = [(reader.line_num, row) for row in reader if row]
-    except (csv.Error, UnicodeDecodeError) as error:
-        raise ValueError(f"{path} is not a comma-separated UTF-8 text file ({error}).") from None
-    for number, row in lines:
-        if len(row) != len(header):
-            raise ValueError(f"{path}, line {number}: {len(row)} cells, but the header names {len(header)} columns.")
+def _read_csv(path: Path, names: Names, need_labels: bool, known_columns: Sequence[str] | None) -> Data:
+    header, lines = read_csv(path)
     cells = dict(zip(header, zip(*(row for _, row in lines), strict=True), strict=False)) if lines else {}
-    columns, label = _choose_columns(path, header, features, labels, need_labels, known_columns)
+    columns, label, ids = _choose_columns(path, header, names, need_labels, known_columns)
     numbers = [_parsed_column(path, name, cells.get(name, ()), lines) for name in columns]
+    X = np.array(numbers, dtype=np.float64).reshape(len(columns), len(lines)).T
     y = None if label is None else _parsed_labels(path, label, cells.get(label, ()))
-    return Data(path, np.array(numbers, dtype=np.float64).reshape(len(columns), len(lines)).T, y, columns)
+    return Data(path, X, y, columns, None if ids is None else tuple(cells.get(ids, ())))
 
 
 def _parsed_column(path: Path, name: str, cells: Sequence[str], lines: list[tuple[int, list[str]]]) -> np.ndarray:
@@ -158,8 +210,9 @@ def _parsed_column(path: Path, name: str, cells: Sequence[str], lines: list[tupl
     except ValueError:
         row = next(i for i, cell in enumerate(cells) if not _is_number(cell))
         raise ValueError(
-            f"{path}, line {lines[row][0]}, column '{name}': '{cells[row]}' is not a number. Columns of features are "
-            "numeric; name those to use with --features a,b,c and the column of labels with --labels."
+            f"{path}, line {lines[row][0]}, column '{name}': '{cells[row]:.80}' is not a number. Columns of features "
+            "are numeric; name those to use with --features a,b,c and the column of labels with --labels. A column of "
+            f"texts is encoded if it is the only one, --features {name}."
         ) from None
 
 
@@ -172,28 +225,17 @@ def _is_number(cell: str) -> bool:
 
 
 def _parsed_labels(path: Path, name: str, cells: Sequence[str]) -> np.ndarray:
-    """Integers where every label is written as one (007 is a name), else text."""
     cells = [cell.strip() for cell in cells]
     if not all(cells):
         raise ValueError(f"{path}: a label in column '{name}' is empty; fill it in or remove the line.")
-    integers = all(re.fullmatch(r"0|-?[1-9]\d{0,17}", cell) for cell in cells)
-    return np.array(cells, dtype=np.int64) if integers else np.array(cells)
+    return np.array(parsed_labels(cells), dtype=None if cells else str)
 
 
-def _read_parquet(
-    path: Path, features: str | None, labels: str | None, need_labels: bool, known_columns: Sequence[str] | None
-) -> Data:
-    try:
-        import pandas
-        import pyarrow
-    except ImportError:
-        raise ValueError(f"{path}: .parquet files need pandas and pyarrow: pip install 'gptree[data]'") from None
-    try:
-        frame = pandas.read_parquet(path)
-    except pyarrow.ArrowException as error:
-        raise ValueError(f"{path} is damaged or not a parquet file ({error}).") from None
-    frame.columns = [str(name) for name in frame.columns]
-    columns, label = _choose_columns(path, list(frame.columns), features, labels, need_labels, known_columns)
+def _read_parquet(path: Path, names: Names, need_labels: bool, known_columns: Sequence[str] | None) -> Data:
+    import pandas
+
+    frame = read_parquet(path)
+    columns, label, ids = _choose_columns(path, list(frame.columns), names, need_labels, known_columns)
     for name in columns:
         if not pandas.api.types.is_numeric_dtype(frame[name]):
             raise ValueError(
@@ -201,43 +243,36 @@ def _read_parquet(
                 "--features a,b,c and the column of labels with --labels."
             )
     X = frame[list(columns)].to_numpy(dtype=np.float64, na_value=np.nan)
+    named = None if ids is None else tuple(map(str, frame[ids].tolist()))
     if label is None:
-        return Data(path, X, None, columns)
+        return Data(path, X, None, columns, named)
     if frame[label].isna().to_numpy().any():
         raise ValueError(f"{path}: a label in column '{label}' is empty; fill it in or remove the row.")
-    return Data(path, X, np.array(frame[label].tolist()), columns)
+    return Data(path, X, np.array(frame[label].tolist()), columns, named)
 
 
 def _choose_columns(
-    path: Path,
-    header: Sequence[str],
-    features: str | None,
-    labels: str | None,
-    need_labels: bool,
-    known_columns: Sequence[str] | None,
-) -> tuple[tuple[str, ...], str | None]:
-    """Which columns are features, and which one is the label (None: no label)."""
-    twice = {name for name in header if header.count(name) > 1}
-    if twice:
-        raise ValueError(f"{path}: two columns are called {', '.join(sorted(twice))}; give each its own name.")
-    label = labels or LABEL_COLUMN
+    path: Path, header: Sequence[str], names: Names, need_labels: bool, known_columns: Sequence[str] | None
+) -> tuple[tuple[str, ...], str | None, str | None]:
+    """Which columns are features, which one is the label and which the id (None: there is none)."""
+    check_names(path, header)
+    label = names.labels or LABEL_COLUMN
     if label not in header:
         if need_labels:
-            raise ValueError(f"{path} has no column '{label}': name one of {_listed(header)} with --labels.")
+            raise ValueError(f"{path} has no column '{label}': name one of {listed(header)} with --labels.")
         label = None
-    if features is not None:
-        columns = tuple(name.strip() for name in features.split(","))
+    if names.features is not None:
+        columns = tuple(name.strip() for name in names.features.split(","))
     else:
-        columns = tuple(known_columns) if known_columns is not None else tuple(name for name in header if name != label)
-    missing = [name for name in columns if name not in header]
+        columns = None if known_columns is None else tuple(known_columns)
+    free = [name for name in IDS if name in header and name != label and name not in (columns or ())]
+    ids = names.ids or next(iter(free), None)
+    if columns is None:
+        columns = tuple(name for name in header if name not in (label, ids))
+    missing = [name for name in (*columns, *([] if ids is None else [ids])) if name not in header]
     if missing:
-        raise ValueError(f"{path} has no column {_listed(missing)}; it has {_listed(header)}.")
-    return columns, label
-
-
-def _listed(names: Sequence[str], most: int = 8) -> str:
-    first = ", ".join(f"'{name}'" for name in names[:most])
-    return first if len(names) <= most else f"{first} and {len(names) - most} more"
+        raise ValueError(f"{path} has no column {listed(missing)}; it has {listed(header)}.")
+    return columns, label, ids
 
 
 # ----------------------------------------------------------------------------------------------------------- checks
@@ -260,7 +295,11 @@ def _checked(data: Data, pictures: bool) -> Data:
             f"{path}: row {row}, column {name} is {X[tuple(bad[0])]} (counted from 0; {len(bad)} such values in all). "
             "Fill in what is not finite, or remove its rows."
         )
-    return data if data.y is None else Data(path, X, _checked_labels(path, data.y, len(X)), data.columns)
+    if data.names is not None:
+        if len(data.names) != len(X):
+            raise ValueError(f"{path}: {len(X)} rows of features, but {len(data.names)} ids.")
+        check_ids(path, data.names)
+    return data if data.y is None else replace(data, y=_checked_labels(path, data.y, len(X)))
 
 
 def _checked_labels(path: Path, y: np.ndarray, rows: int) -> np.ndarray:

@@ -13,6 +13,7 @@ from gptree import GPForestClassifier, GPTreeClassifier, Growth
 from gptree.cli import options
 from gptree.cli.console import check_parent, clear_errors, print_json, print_table, say, shows_progress
 from gptree.cli.data import Data, read_data
+from gptree.cli.encoding import Encoding
 from gptree.cli.models import check_width, class_numbers, score, score_cells
 from gptree.cli.options import choice
 from gptree.incremental import Strategy as GrowthStrategy
@@ -51,6 +52,10 @@ def fit(
     seed: Annotated[int, typer.Option(help="Seed of all random choices.", min=0, max=2**32 - 1)] = 0,
     features: options.Features = None,
     labels: options.Labels = None,
+    ids: options.Ids = None,
+    encoder: options.Encoder = None,
+    weights: options.Weights = None,
+    download: options.Download = False,
     test: Annotated[Path | None, typer.Option(help="Score the model on this file, laid out as DATA.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace the model that is in the folder.")] = False,
     as_json: options.Json = False,
@@ -60,11 +65,14 @@ def fit(
     What is not given is left at the library's defaults: a forest of four trees.
 
     Any model can be taught more classes with gptree add; one fitted with --grow keeps a few examples a class only.
+
+    Pictures and texts are encoded, and the model remembers by which encoder: later commands need not be told.
     """
     check_parent(out)
     _check_folder(out, force)
-    train = read_data(data, features, labels)
-    held_out = None if test is None else _read_held_out(test, features, labels, train)
+    encoding = Encoding(encoder, weights, download)
+    train = read_data(data, features, labels, ids=ids, encoding=encoding)
+    held_out = None if test is None else _read_held_out(test, features, labels, train, weights)
     given = {"kernel": kernel, "tree": tree, "predict_at": predict_at}
     settings: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     settings |= _inference(inference, chains, steps) | _growth(grow, exemplars, strategy)
@@ -92,10 +100,11 @@ def _check_folder(out: Path, force: bool) -> None:
         raise ValueError(f"{out} holds a model: choose another folder, or replace the model with --force.")
 
 
-def _read_held_out(path: Path, features: str | None, labels: str | None, train: Data) -> Data:
+def _read_held_out(path: Path, features: str | None, labels: str | None, train: Data, weights: Path | None) -> Data:
     if path.suffix.lower() == ".npy":
         raise ValueError("an .npy file cannot be --test: use gptree predict MODEL DATA --labels labels.npy --score.")
-    held_out = read_data(path, features, labels, known_columns=train.columns)
+    encoding = Encoding(weights=weights, model=True, description=train.encoder)
+    held_out = read_data(path, features, labels, known_columns=train.columns, encoding=encoding)
     check_width(held_out, train.X.shape[1])
     class_numbers(held_out, np.unique(np.asarray(train.y)))
     return held_out
@@ -131,7 +140,8 @@ def _estimator(paper: bool, trees: int | None, settings: dict[str, Any]) -> Fitt
 def _fit(model: Fitted, train: Data) -> float:
     """Fit; returns the seconds it took."""
     start = time.perf_counter()
-    model.fit(train.X, train.y)
+    model.fit(train.X, train.y, ids=train.names)
+    model.encoder_ = train.encoder
     seconds = time.perf_counter() - start
     model.verbose = False  # a bar is for this run; it is no property of the stored model
     if train.columns is not None:  # prediction finds the columns by name
@@ -147,6 +157,7 @@ def _report(model: Fitted, train: Data, out: Path, seconds: float) -> dict[str, 
         "estimator": type(model).__name__,
         "rows": rows,
         "features": width,
+        "encoder": train.encoder,
         "classes": len(model.classes_),
         "tree_height": model.tree_.height,
         "seconds": seconds,

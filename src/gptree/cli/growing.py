@@ -64,6 +64,10 @@ def add(
     out: _Out = None,
     features: options.Features = None,
     labels: options.Labels = None,
+    ids: options.Ids = None,
+    weights: options.Weights = None,
+    note: options.Note = "",
+    author: options.Author = "",
     as_json: options.Json = False,
 ) -> None:
     """Teach a model new classes from a few examples each; with --examples, more of the classes it knows.
@@ -71,30 +75,47 @@ def add(
     What the model knew it keeps, and gptree undo takes the lesson back.
     """
     with _changing(model, out) as classifier:
-        rows = read_for(classifier, data, features, labels, need_labels=True)
+        rows = read_for(classifier, data, features, labels, ids=ids, weights=weights, need_labels=True)
         y = _as_the_classes(np.asarray(rows.y), classifier)
         _check_newness(data, np.unique(y).tolist(), classifier.classes_.tolist(), examples)
         teach = classifier.add_examples if examples else classifier.add_classes
-        _apply(lambda: teach(rows.X, y), classifier, out or model, as_json)
+        _apply(lambda: teach(rows.X, y, rows.names, note=note, author=author), classifier, out or model, as_json)
 
 
 @clear_errors
-def remove(model: options.Model, labels: _Labels, out: _Out = None, as_json: options.Json = False) -> None:
+def remove(
+    model: options.Model,
+    labels: _Labels,
+    out: _Out = None,
+    note: options.Note = "",
+    author: options.Author = "",
+    as_json: options.Json = False,
+) -> None:
     """Make a model forget classes.
 
     A class that was added leaves no trace. One that the model was fitted with can only be cut out of the trees.
     """
     with _changing(model, out) as classifier:
         gone = [_label(text, classifier) for text in labels]
-        _apply(lambda: classifier.remove_classes(gone), classifier, out or model, as_json)
+        said = {"note": note, "author": author}
+        _apply(lambda: classifier.remove_classes(gone, **said), classifier, out or model, as_json)
 
 
 @clear_errors
-def rename(model: options.Model, old: _Label, new: _Label, out: _Out = None, as_json: options.Json = False) -> None:
+def rename(
+    model: options.Model,
+    old: _Label,
+    new: _Label,
+    out: _Out = None,
+    note: options.Note = "",
+    author: options.Author = "",
+    as_json: options.Json = False,
+) -> None:
     """Give a class another label."""
     with _changing(model, out) as classifier:
         both = _label(old, classifier), _label(new, classifier)
-        _apply(lambda: classifier.rename_class(*both), classifier, out or model, as_json)
+        said = {"note": note, "author": author}
+        _apply(lambda: classifier.rename_class(*both, **said), classifier, out or model, as_json)
 
 
 @clear_errors
@@ -103,12 +124,15 @@ def merge(
     labels: _Labels,
     into: Annotated[str, typer.Option(help="What the one class is called.", metavar="LABEL", show_default=False)],
     out: _Out = None,
+    note: options.Note = "",
+    author: options.Author = "",
     as_json: options.Json = False,
 ) -> None:
     """Make one class of several. At most one of them may be a class that the model was fitted with."""
     with _changing(model, out) as classifier:
         merged, name = [_label(text, classifier) for text in labels], _label(into, classifier)
-        _apply(lambda: classifier.merge_classes(merged, name), classifier, out or model, as_json)
+        said = {"note": note, "author": author}
+        _apply(lambda: classifier.merge_classes(merged, name, **said), classifier, out or model, as_json)
 
 
 @clear_errors
@@ -190,7 +214,9 @@ def _facts(entry: Entry) -> dict[str, Any]:
         "what": entry.kind,
         "labels": entry.labels,
         "examples": entry.counts,
+        "ids": entry.ids,
         "note": entry.note,
+        "author": entry.author,
     }
 
 
@@ -223,12 +249,14 @@ def _print_history(journal: Sequence[Entry]) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    table = Table("", "time (UTC)", "what", "labels", "examples")
+    who, why = (any(getattr(entry, name) for entry in journal) for name in ("author", "note"))
+    table = Table("", "time (UTC)", "what", "labels", "examples", *["who"] * who, *["note"] * why)
     for number, entry in enumerate(journal):
         labels = _described(entry) if not entry.counts else _listed(entry.labels)
         when = entry.time.removesuffix("+00:00").replace("T", " ")
         # Text: square brackets in a label are no markup
-        cells = (str(number), when, _WORDS[entry.kind], labels, _examples(entry))
+        remarks = [entry.author] * who + [entry.note] * why
+        cells = (str(number), when, _WORDS[entry.kind], labels, _examples(entry), *remarks)
         table.add_row(*(Text(visible(cell)) for cell in cells))
     Console().print(table)
 

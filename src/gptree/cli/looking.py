@@ -70,6 +70,8 @@ def explain(
     ] = None,
     features: options.Features = None,
     labels: options.Labels = None,
+    ids: options.Ids = None,
+    weights: options.Weights = None,
     as_json: options.Json = False,
 ) -> None:
     """Explain predictions: the decisions on the path of the predicted class, and its nearest training examples.
@@ -77,16 +79,19 @@ def explain(
     Where DATA has labels, they are shown beside the predictions.
     """
     classifier = open_model(model)
-    table = read_for(classifier, data, features, labels)
+    table = read_for(classifier, data, features, labels, ids=ids, weights=weights)
     chosen = _row_numbers(rows, len(table.X))
     explanations = ability(classifier, "explain")(table.X[chosen])
     truth = [None] * len(chosen) if table.y is None else table.y[chosen].tolist()
+    names = table.ids
     explained = list(zip(chosen, truth, explanations, strict=True))
     if as_json:
-        print_json({"rows": [{"row": row, "true_label": y, **why.to_json()} for row, y, why in explained]})
+        rows_json = [{"id": names[row], "row": row, "true_label": y, **why.to_json()} for row, y, why in explained]
+        print_json({"rows": rows_json})
         return
     for row, y, why in explained:
-        typer.echo(f"row {row}" + ("" if y is None else f", truly {visible(y)}"))
+        name = f"row {row}" if table.names is None else visible(names[row])
+        typer.echo(name + ("" if y is None else f", truly {visible(y)}"))
         typer.echo(f"{_visible(why)}\n")
 
 
@@ -97,7 +102,8 @@ def _visible(why: Explanation) -> Explanation:
         return tuple(visible(label) for label in many)
 
     path = tuple(replace(step, towards=labels(step.towards), away=labels(step.away)) for step in why.path)
-    return replace(why, label=visible(why.label), runner_up=visible(why.runner_up), path=path)
+    neighbours = tuple(replace(near, id=visible(near.id)) for near in why.neighbours)
+    return replace(why, label=visible(why.label), runner_up=visible(why.runner_up), path=path, neighbours=neighbours)
 
 
 def _row_numbers(text: str | None, n_rows: int) -> list[int]:

@@ -59,6 +59,22 @@ COMMANDS = {
         "Show what happened to a model: when, which labels, from how many examples. Times are UTC.",
         "gptree history model",
     ),
+    "suggest": (
+        "labelling",
+        "Name the rows of DATA that are worth a label, the most useful first.",
+        "gptree suggest model inbox -n 20 --copy to_label",
+    ),
+    "embed": (
+        "embedding",
+        "Encode a folder of pictures or a table of texts.",
+        "gptree embed photos --out photos.npz",
+    ),
+    "encoders": (
+        "embedding",
+        "List the encoders that need no file: what they take, whether they are installed, how long their vectors are.",
+        "gptree encoders --json",
+    ),
+    "cache": ("embedding", "Show, clear or merge stores of what was encoded.", "gptree cache info"),
     "fscil": (
         "sessions",
         "Teach a model its classes session by session, and measure it after every session.",

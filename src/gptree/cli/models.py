@@ -9,6 +9,8 @@ import numpy as np
 
 from gptree import DeepGPTreeClassifier, GPForestClassifier, GPTreeClassifier, load_model
 from gptree.cli.data import Data, read_data
+from gptree.cli.encoding import Encoding
+from gptree.embed.encoders import describes
 from gptree.metrics import accuracy, brier, columns, ece, nll
 
 Classifier = GPTreeClassifier | GPForestClassifier | DeepGPTreeClassifier
@@ -32,13 +34,31 @@ def ability(model: Classifier, name: str) -> Any:
 
 
 def read_for(
-    model: Classifier, path: Path, features: str | None, labels: str | None, *, need_labels: bool = False
+    model: Classifier,
+    path: Path,
+    features: str | None,
+    labels: str | None,
+    *,
+    ids: str | None = None,
+    weights: Path | None = None,
+    need_labels: bool = False,
 ) -> Data:
-    """Data that the model can predict: from a table, the columns that it was fitted on; for a network, any arrays."""
+    """Data that the model can predict.
+
+    From a table, the columns that it was fitted on; pictures and texts by its encoder, whose weights may be given; for
+    a network, any arrays.
+    """
     names = getattr(model, "feature_names_in_", None)
     width = getattr(model, "n_features_in_", None)  # of a network for pictures there is none
-    kind = {"need_labels": need_labels, "known_columns": names, "pictures": width is None}
-    data = read_data(path, features, labels, **kind)
+    description = getattr(model, "encoder_", None)
+    encoding = Encoding(weights=weights, model=True, description=description)
+    kind: dict[str, Any] = {"need_labels": need_labels, "known_columns": names, "pictures": width is None}
+    data = read_data(path, features, labels, ids=ids, encoding=encoding, **kind)
+    if description is not None and data.encoder is not None and data.encoder != description:
+        raise ValueError(
+            f"{path} holds vectors of the encoder {describes(data.encoder)}, but the model was fitted on those of "
+            f"{describes(description)}: encode the same data with that one."
+        )
     if width is not None:
         check_width(data, width)
     return data

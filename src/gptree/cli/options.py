@@ -11,12 +11,20 @@ import typer
 from gptree.incremental import Strategy as GrowthStrategy
 
 Model = Annotated[Path, typer.Argument(help="Folder of a fitted model.", metavar="MODEL", show_default=False)]
-Data = Annotated[Path, typer.Argument(help=".npz, .npy, .csv or .parquet file.", metavar="DATA", show_default=False)]
+Data = Annotated[
+    Path,
+    typer.Argument(
+        help="Vectors (.npz, .npy, .csv or .parquet file), a folder of pictures, or a table of texts.",
+        metavar="DATA",
+        show_default=False,
+    ),
+]
 Features = Annotated[
     str | None,
     typer.Option(
         help="Features in DATA: the array of an .npz file (X if not given), or columns of a table, separated by "
-        "commas (if not given, all but the label; to a model fitted on a table, the same columns).",
+        "commas (if not given, all but the label; to a model fitted on a table, the same columns). One column of text "
+        "is encoded; text, if not given.",
         metavar="NAME",
         show_default=False,
     ),
@@ -30,6 +38,32 @@ Labels = Annotated[
         show_default=False,
     ),
 ]
+Ids = Annotated[
+    str | None,
+    typer.Option(
+        help="Names of the rows in DATA: the array of an .npz file (ids if not given), or the column of a table (id, "
+        "else path, if not given).",
+        metavar="NAME",
+        show_default=False,
+    ),
+]
+Encoder = Annotated[
+    str | None,
+    typer.Option(
+        help="Encoder of pictures or texts: efficientnet-lite0 or minilm (if not given), timm:NAME@FILE, sbert:FOLDER.",
+        metavar="NAME",
+        show_default=False,
+    ),
+]
+Weights = Annotated[
+    Path | None,
+    typer.Option(help="File or folder of the encoder's weights.", metavar="PATH", show_default=False),
+]
+Download = Annotated[
+    bool, typer.Option("--download", help="Fetch weights from the Hugging Face hub; otherwise nothing is asked there.")
+]
+Note = Annotated[str, typer.Option(help="A remark for the journal.", metavar="TEXT", show_default=False)]
+Author = Annotated[str, typer.Option(help="Who does this, for the journal.", metavar="NAME", show_default=False)]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout, for machines.")]
 
 

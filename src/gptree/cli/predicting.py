@@ -11,9 +11,10 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
+from gptree import DeepGPTreeClassifier
 from gptree.cli import options
 from gptree.cli.console import check_parent, clear_errors, print_json, say, visible
-from gptree.cli.models import ability, class_numbers, open_model, read_for, score, score_cells
+from gptree.cli.models import Classifier, ability, class_numbers, open_model, read_for, score, score_cells
 from gptree.storage import write_atomically
 
 UNKNOWN = "none of these"  # the answer of --open about rows of no class
@@ -37,16 +38,18 @@ def predict(
     ] = None,
     features: options.Features = None,
     labels: options.Labels = None,
+    ids: options.Ids = None,
+    weights: options.Weights = None,
     as_json: options.Json = False,
 ) -> None:
     """Predict the labels of DATA, each with its probability.
 
-    Prints comma-separated lines, one a row of DATA: the label and its probability, with --proba also the probability of
-    every class. An .npz file gets the arrays `prediction`, `confidence`, `classes` and, with --proba, `probabilities`.
-    Where lines are printed, control characters in labels are written out, such as \\x1b; in files labels stay as they
-    are.
+    Prints comma-separated lines, one a row of DATA: its id (the row number if it has no name), the label and its
+    probability, the label that comes second, and how strange the row is, from 0 to 1; with --proba also the probability
+    of every class. An .npz file gets arrays of these names, `classes` and, with --proba, `probabilities`. Where lines
+    are printed, control characters in labels are written out, such as \\x1b; in files labels stay as they are.
 
-    With --open, the probability beside a refusal is that of the class that comes first.
+    With --open, probability and second label beside a refusal are those of the class that comes first.
     """
     if out is not None and out.suffix.lower() not in (".csv", ".npz"):
         raise ValueError(f"{out}: predictions are written as .csv or .npz; name such a file with --out.")
@@ -55,18 +58,24 @@ def predict(
     if reject is not None and not open_set:
         raise ValueError("--reject belongs to --open.")
     classifier = open_model(model)
-    rows = read_for(classifier, data, features, labels, need_labels=with_score)
+    rows = read_for(classifier, data, features, labels, ids=ids, weights=weights, need_labels=with_score)
     y = class_numbers(rows, classifier.classes_) if with_score else None
     probabilities = classifier.predict_proba(rows.X)
+    ranked = np.argsort(-probabilities, axis=1, kind="stable")
     result: dict[str, Any] = {
-        "prediction": classifier.classes_[probabilities.argmax(1)],
+        "id": np.array(rows.ids),
+        "prediction": classifier.classes_[ranked[:, 0]],
         "confidence": probabilities.max(1),
+        "runner_up": classifier.classes_[ranked[:, min(1, ranked.shape[1] - 1)]],
+        **_novelty(classifier, rows.X),
         "classes": classifier.classes_,
         **({"probabilities": probabilities} if proba else {}),
     }
     if open_set:
         share = {} if reject is None else {"reject": reject}
         result["prediction"] = ability(classifier, "predict_open")(rows.X, **share, unknown=UNKNOWN)
+        refused = result["prediction"] == UNKNOWN
+        result["runner_up"][refused] = classifier.classes_[ranked[refused, 0]]
     if out is not None:
         _write(out, result)
         say(f"{len(rows.X):,} predictions written to {out}")
@@ -77,6 +86,12 @@ def predict(
         typer.echo(_csv(result, visible), nl=False)
     if scores and not as_json:
         say("  ".join(f"{name} {cell}" for name, cell in score_cells(scores["score"]).items()))
+
+
+def _novelty(classifier: Classifier, X: np.ndarray) -> dict[str, np.ndarray]:
+    """How strange rows are; nothing for a network without a classifier that says so."""
+    inner = classifier.classifier_ if isinstance(classifier, DeepGPTreeClassifier) else classifier
+    return {"novelty": classifier.novelty_score(X)} if hasattr(inner, "novelty_score") else {}
 
 
 def _write(out: Path, result: dict[str, Any]) -> None:
@@ -95,7 +110,10 @@ def _csv(result: dict[str, Any], written: Callable[[Any], str]) -> str:
     writer = csv.writer(file, lineterminator="\n")
     all_classes = result.get("probabilities", np.empty((len(result["prediction"]), 0)))
     named = [f"p({written(label)})" for label in result["classes"]] if all_classes.size else []
-    writer.writerow(["prediction", "confidence", *named])
-    for label, confidence, row in zip(result["prediction"], result["confidence"], all_classes, strict=True):
-        writer.writerow([written(label), f"{confidence:.6g}", *(f"{p:.6g}" for p in row)])
+    columns = [name for name in ("id", "prediction", "confidence", "runner_up", "novelty") if name in result]
+    writer.writerow([*columns, *named])
+    for *cells, row in zip(*(result[name] for name in columns), all_classes, strict=True):
+        named_cells = zip(columns, cells, strict=True)  # a label that is a number is written as it is
+        shown = [f"{cell:.6g}" if name in ("confidence", "novelty") else written(cell) for name, cell in named_cells]
+        writer.writerow([*shown, *(f"{p:.6g}" for p in row)])
     return file.getvalue()

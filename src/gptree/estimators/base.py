@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import wraps
 from typing import Any, ClassVar, Concatenate, ParamSpec, TypeVar
 
@@ -15,7 +15,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from gptree.estimators.state import FittedState, Query, fitted_value
-from gptree.estimators.validation import check_predict_at, memory_bytes, placement, to_numpy
+from gptree.estimators.validation import check_encoder, check_predict_at, memory_bytes, placement, to_numpy
 from gptree.experts import Expert
 from gptree.incremental import Growth
 from gptree.inference import CoordinateAscent, Inference, LargeNodes, PredictAt, as_large_nodes
@@ -119,6 +119,8 @@ class TreeEstimator(SettingsParameters, ClassifierMixin, BaseEstimator):
         Labels that each session brought.
     memory_ : Memory
         The examples that are kept, and the bytes that all takes.
+    encoder_ : dict or None
+        Which encoder gave the features, if that was said.
     model_ : ForestModel
         Trees and node posteriors, for researchers.
     state_ : FittedState
@@ -238,6 +240,20 @@ class TreeEstimator(SettingsParameters, ClassifierMixin, BaseEstimator):
     classes_ = fitted_value("classes", "Labels (C,) in the order of the columns of `predict_proba`.")
     model_ = fitted_value("model", "Trees and node posteriors, a `gptree.model.ForestModel`.")
     feature_map_ = fitted_value("feature_map", "The fitted feature map, or None.")
+
+    @property
+    def encoder_(self) -> Mapping[str, Any] | None:
+        """The description of the encoder that gave the features, which is saved with the model; None if not known.
+
+        Set it after `fit`: ``model.encoder_ = encoder.describe()``.
+        """
+        return self._state().encoder
+
+    @encoder_.setter
+    def encoder_(self, description: Mapping[str, Any] | None) -> None:
+        width: int = self.n_features_in_  # pyright: ignore[reportAttributeAccessIssue]
+        checked = None if description is None else check_encoder(description, width)
+        self.state_ = replace(self._state(), encoder=checked)
 
     @property
     def tree_(self) -> ClassTree:

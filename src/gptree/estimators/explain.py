@@ -41,6 +41,8 @@ class Neighbour:
     """Cosine of the mapped features."""
     entry: int = 0
     """Which entry of `journal_` brought it; 0 is `fit`."""
+    id: str = ""
+    """What it is called; its row number where nothing was said."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +85,9 @@ class Explanation:
                 }
                 for step in self.path
             ],
-            "neighbours": [{"row": n.row, "similarity": n.similarity, "entry": n.entry} for n in self.neighbours],
+            "neighbours": [
+                {"id": n.id, "row": n.row, "similarity": n.similarity, "entry": n.entry} for n in self.neighbours
+            ],
         }
 
 
@@ -129,6 +133,8 @@ def _names(labels: tuple[Any, ...], most: int = 4) -> str:
 
 
 def _origin(neighbour: Neighbour) -> str:
+    if neighbour.id not in ("", str(neighbour.row)):
+        return neighbour.id
     return f"row {neighbour.row}" + (f" of journal entry {neighbour.entry}" if neighbour.entry else "")
 
 
@@ -197,7 +203,8 @@ def _neighbours(state: FittedState, x: Tensor, winner: int, count: int) -> tuple
     rows = np.flatnonzero(state.y == winner)
     similarity = torch.nn.functional.cosine_similarity(state.X[torch.as_tensor(rows)], x[None], dim=1)
     nearest = similarity.argsort(descending=True)[:count]
-    return tuple(
-        Neighbour(int(state.origins[rows[int(j)], 1]), float(similarity[j]), int(state.origins[rows[int(j)], 0]))
-        for j in nearest
-    )
+    found = []
+    for j in nearest.tolist():
+        entry, row = state.origins[rows[j]].tolist()
+        found.append(Neighbour(row, float(similarity[j]), entry, state.ids[rows[j]]))
+    return tuple(found)

@@ -24,11 +24,12 @@ from gptree.estimators.feature_map import make_feature_map
 from gptree.estimators.incremental import IncrementalMixin
 from gptree.estimators.open_set import OpenSetMixin
 from gptree.estimators.row_order import by_value, direction, shuffled
-from gptree.estimators.state import FittedState, map_features, on_sphere, with_prior
+from gptree.estimators.state import FittedState, map_features, on_sphere, with_ids, with_prior
 from gptree.estimators.storage import load_estimator, save_estimator
 from gptree.estimators.validation import (
     as_expert,
     check_held_out,
+    check_ids,
     check_memory,
     check_predict_at,
     check_targets,
@@ -56,7 +57,7 @@ class _TreeClassifier(IncrementalMixin, OpenSetMixin, ExplainMixin):
     """Behaviour that a single tree and a forest share."""
 
     @change
-    def fit(self, X: Any, y: Any, held_out: Any = None) -> Self:
+    def fit(self, X: Any, y: Any, held_out: Any = None, ids: Any = None) -> Self:
         """Fit to features and labels. A failed fit leaves the estimator as it was.
 
         Parameters
@@ -69,17 +70,19 @@ class _TreeClassifier(IncrementalMixin, OpenSetMixin, ExplainMixin):
             Rows that the network behind the features was not trained on, two of every class or more. A network knows
             its training rows by heart, so that a classifier of their features is too sure of others. Experts learn from
             all rows; how sure they are, the nodes, and the exemplars come from held-out rows alone. None is all rows.
+        ids : sequence of str (n,), optional
+            What the rows are called, such as file names: explanations name them.
 
         Returns
         -------
         self
         """
         fitted = copy.copy(self)  # what validation writes down goes there
-        fitted.state_ = fitted._fit(X, y, held_out)
+        fitted.state_ = fitted._fit(X, y, held_out, ids)
         self.__dict__ = fitted.__dict__
         return self
 
-    def _fit(self, X: Any, y: Any, held_out: Any) -> FittedState:
+    def _fit(self, X: Any, y: Any, held_out: Any, ids: Any) -> FittedState:
         X, y = validate_data(self, to_numpy(X), to_numpy(y), dtype=[np.float64, np.float32], order="C")
         check_targets(y)
         classes, codes = np.unique(y, return_inverse=True)
@@ -91,6 +94,7 @@ class _TreeClassifier(IncrementalMixin, OpenSetMixin, ExplainMixin):
                 stacklevel=4,
             )
         mask = None if held_out is None else check_held_out(held_out, codes, classes)
+        names = None if ids is None else check_ids(ids, len(X))
         seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
         # everything that can be wrong with the parameters shows before any work is done
         check_predict_at(self.predict_at)
@@ -159,7 +163,8 @@ class _TreeClassifier(IncrementalMixin, OpenSetMixin, ExplainMixin):
                 model = fit_forest(trees, data, kernel, inference, large_nodes=large_nodes, progress=advance, **shared)
                 fitted |= {"model": model, "experts": experts, "left_out": left_out}
         _report_convergence(fitted["model"])
-        return FittedState(**fitted, y=codes, origins=origins)
+        state = FittedState(**fitted, y=codes, origins=origins)
+        return state if names is None else with_ids(state, names)
 
     def _build_trees(self, features: Tensor, codes: np.ndarray, labels: list[Any], seed: int) -> list[ClassTree]:
         """The trees over the class means of the mapped features; each tree of a forest has its own seed."""

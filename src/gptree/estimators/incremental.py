@@ -14,7 +14,7 @@ from torch import Tensor
 from gptree.estimators.base import TreeEstimator, change
 from gptree.estimators.row_order import by_value
 from gptree.estimators.state import FittedState
-from gptree.estimators.validation import as_expert, to_numpy
+from gptree.estimators.validation import as_expert, check_ids, check_remark, to_numpy
 from gptree.experts import FittedSingle
 from gptree.incremental import (
     BaseState,
@@ -64,7 +64,7 @@ class IncrementalMixin(TreeEstimator):
     """
 
     @change
-    def add_classes(self, X: Any, y: Any) -> Self:
+    def add_classes(self, X: Any, y: Any, ids: Any = None, *, note: str = "", author: str = "") -> Self:
         """Learn classes never seen before from a few examples each.
 
         Parameters
@@ -72,6 +72,10 @@ class IncrementalMixin(TreeEstimator):
         X : array-like (n, d)
         y : array-like (n,)
             Labels that `classes_` does not hold.
+        ids : sequence of str (n,), optional
+            What the examples are called.
+        note, author : str
+            For the journal.
 
         Returns
         -------
@@ -82,15 +86,15 @@ class IncrementalMixin(TreeEstimator):
         UserWarning
             Where the examples say that the network behind the features knew the rows of `fit` by heart.
         """
-        examples = self._examples(X, y)
-        self._do("add_classes", **examples)
+        examples = self._examples(X, y, ids)
+        self._do("add_classes", note=note, author=author, **examples)
         state = self._state()
         if state.base is not None and state.base.spreads is not None:
             warn_if_memorised(state.base.spreads, state.on_sphere(examples["features"]), examples["counts"])
         return self
 
     @change
-    def add_examples(self, X: Any, y: Any) -> Self:
+    def add_examples(self, X: Any, y: Any, ids: Any = None, *, note: str = "", author: str = "") -> Self:
         """Learn from more examples of known classes.
 
         Of the base trees, only nodes on the paths of these classes are fitted again, to what is kept of the base and
@@ -101,15 +105,19 @@ class IncrementalMixin(TreeEstimator):
         X : array-like (n, d)
         y : array-like (n,)
             Labels of `classes_`.
+        ids : sequence of str (n,), optional
+            What the examples are called.
+        note, author : str
+            For the journal.
 
         Returns
         -------
         self
         """
-        return self._do("add_examples", **self._examples(X, y))
+        return self._do("add_examples", note=note, author=author, **self._examples(X, y, ids))
 
     @change
-    def remove_classes(self, labels: Sequence[Any]) -> Self:
+    def remove_classes(self, labels: Sequence[Any], *, note: str = "", author: str = "") -> Self:
         """Forget classes. Without a class that was added, the model is what it would be had it never been added.
 
         A class of the base session can only be cut out of the trees: the nodes around it keep what they learnt from it,
@@ -118,37 +126,41 @@ class IncrementalMixin(TreeEstimator):
         Parameters
         ----------
         labels : list of labels
+        note, author : str
+            For the journal.
 
         Returns
         -------
         self
         """
         state = self._state()
-        labels, note = self._labels(labels), ""
+        labels, warning = self._labels(labels), ""
         base = [c.label for c in state.registry().base if c.label in labels]
         if base:
-            note = f"cut out of the base trees: {', '.join(map(repr, base))}; the nodes around keep what they learnt"
-        self._do("remove_classes", labels=labels, note=note)
-        if note:
-            warnings.warn(note, UserWarning, stacklevel=3)
+            warning = f"cut out of the base trees: {', '.join(map(repr, base))}; the nodes around keep what they learnt"
+        self._do("remove_classes", labels=labels, note="; ".join(filter(None, (note, warning))), author=author)
+        if warning:
+            warnings.warn(warning, UserWarning, stacklevel=3)
         return self
 
     @change
-    def rename_class(self, old: Any, new: Any) -> Self:
+    def rename_class(self, old: Any, new: Any, *, note: str = "", author: str = "") -> Self:
         """Give a class another label. Nothing is fitted.
 
         Parameters
         ----------
         old, new : label
+        note, author : str
+            For the journal.
 
         Returns
         -------
         self
         """
-        return self._do("rename_class", labels=self._labels([old, new]))
+        return self._do("rename_class", labels=self._labels([old, new]), note=note, author=author)
 
     @change
-    def merge_classes(self, labels: Sequence[Any], into: Any) -> Self:
+    def merge_classes(self, labels: Sequence[Any], into: Any, *, note: str = "", author: str = "") -> Self:
         """Make one class, called `into`, of several.
 
         Classes that were added become one with the examples of all. One of them may be a base class, which then takes
@@ -158,12 +170,15 @@ class IncrementalMixin(TreeEstimator):
         ----------
         labels : list of labels
         into : label
+        note, author : str
+            For the journal.
 
         Returns
         -------
         self
         """
-        return self._do("merge_classes", labels=self._labels([*self._labels(labels), into]))
+        labels = self._labels([*self._labels(labels), into])
+        return self._do("merge_classes", labels=labels, note=note, author=author)
 
     @change
     def undo(self) -> Self:
@@ -203,9 +218,9 @@ class IncrementalMixin(TreeEstimator):
 
     # --------------------------------------------------------------------------------------------------- one change
 
-    def _do(self, kind: Kind, *, labels: tuple[Any, ...], note: str = "", **examples: Any) -> Self:
+    def _do(self, kind: Kind, *, labels: tuple[Any, ...], note: str, author: str, **examples: Any) -> Self:
         self._check_can_grow()
-        entry = Entry(kind, labels, note=note, **examples)
+        entry = Entry(kind, labels, note=check_remark("note", note), author=check_remark("author", author), **examples)
         return self._become((*self._state().journal, entry))
 
     def _become(self, journal: tuple[Entry, ...]) -> Self:
@@ -255,10 +270,11 @@ class IncrementalMixin(TreeEstimator):
         if expert is not None and expert.cannot_grow is not None:
             raise ValueError(f"a model with this prior_mean cannot change its classes: {expert.cannot_grow}.")
 
-    def _examples(self, X: Any, y: Any) -> dict[str, Any]:
+    def _examples(self, X: Any, y: Any, ids: Any) -> dict[str, Any]:
         """Validated examples as a journal entry holds them: sorted by label, and then by their values."""
         state = self._state()
         X, y = validate_data(self, to_numpy(X), to_numpy(y), dtype=[np.float64, np.float32], order="C", reset=False)
+        names = None if ids is None else check_ids(ids, len(X))
         labels, codes = np.unique(y, return_inverse=True)
         order = by_value(X, codes)
         return {
@@ -266,6 +282,7 @@ class IncrementalMixin(TreeEstimator):
             "counts": tuple(np.bincount(codes).tolist()),
             "features": state.features(X[order]),
             "rows": tuple(order.tolist()),
+            "ids": () if names is None else tuple(names[row] for row in order),
         }
 
     def _labels(self, labels: Any) -> tuple[Any, ...]:

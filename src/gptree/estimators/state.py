@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -82,6 +84,8 @@ class FittedState:
     """The base session; None until a model that was fitted without growth changes."""
     grown: GrownState | None = None
     """The model of the journal's classes; None until the first operation."""
+    encoder: Mapping[str, Any] | None = None
+    """The description of the encoder that gave the features, see `gptree.embed`; None if that is not known."""
     _left_out_novelty: dict[PredictAt, tuple[np.ndarray, np.ndarray]] = field(default_factory=dict, repr=False)
     """Computed when first asked for, see `gptree.estimators.open_set`."""
 
@@ -89,6 +93,20 @@ class FittedState:
     def X(self) -> Tensor:
         """(N, d) mapped features that the model keeps."""
         return self.model.predictor.grams.X
+
+    @cached_property
+    def ids(self) -> tuple[str, ...]:
+        """(N,) what the rows of the model's features are called: the ids that were given, or row numbers."""
+        named = {
+            (number, row): name
+            for number, entry in enumerate(self.journal)
+            for row, name in zip(entry.rows, entry.ids, strict=False)
+        }
+        base, origins = self.journal[0].ids, map(tuple, self.origins.tolist())
+        return tuple(
+            base[i] if origin[0] == 0 and base else named.get(origin, str(origin[1]))
+            for i, origin in enumerate(origins)
+        )
 
     @property
     def base_labels(self) -> tuple[Any, ...]:
@@ -135,6 +153,12 @@ class FittedState:
         scores = None if self.experts is None else self.experts.log_probabilities(self.on_sphere(features), raw)
         scores = with_prior(scores, self.class_log_prior, features)
         return None if scores is None else scores.expand(len(features), -1)
+
+
+def with_ids(state: FittedState, ids: Sequence[str]) -> FittedState:
+    """A state of `fit` whose rows are called as the rows of what was given."""
+    entry = replace(state.journal[0], ids=tuple(ids[row] for row in state.origins[:, 1].tolist()))
+    return replace(state, journal=(entry,))
 
 
 def with_prior(scores: Tensor | None, log_prior: np.ndarray | None, like: Tensor) -> Tensor | None:

@@ -16,6 +16,7 @@ import gptree
 from gptree.estimators.feature_map import FEATURE_MAPS, SphereMap, UnitLength
 from gptree.estimators.state import FittedState
 from gptree.estimators.stored_checks import available, check_parameters, check_state
+from gptree.estimators.validation import check_encoder
 from gptree.incremental import BaseState, Entry, GrownState
 from gptree.model.stored import model_from_parts, model_to_parts
 from gptree.storage import (
@@ -48,9 +49,9 @@ from gptree.storage import (
 _KEYS = {
     *("format", "version", "arrays", "sha256", "aliases", "gptree", "estimator", "parameters"),
     *("n_features", "feature_names", "feature_map", "classes", "seed", "experts", "journal", "base"),
-    *("trees", "posteriors", "kernel", "memory_budget"),
+    *("trees", "posteriors", "kernel", "memory_budget", "encoder"),
 }
-_ENTRY = {"kind", "labels", "counts", "time", "note", "rows"}
+_ENTRY = ("kind", "labels", "counts", "time", "note", "rows", "ids", "author")
 _BASE = {"model", "expert", "novel_experts", "novelty"}
 #: Arrays of a base session of N rows and m exemplars, and of a grown model with n rows in memory.
 _BASE_TENSORS = {
@@ -144,10 +145,8 @@ def state_to_parts(state: FittedState) -> tuple[dict[str, Any], dict[str, Tensor
         "seed": state.seed,
         "feature_map": map_document,
         "experts": _record_to_parts(state.experts, "experts", tensors),
-        "journal": [
-            {"kind": e.kind, "labels": e.labels, "counts": e.counts, "time": e.time, "note": e.note, "rows": e.rows}
-            for e in state.journal
-        ],
+        "journal": [{name: getattr(entry, name) for name in _ENTRY} for entry in state.journal],
+        "encoder": None if state.encoder is None else dict(state.encoder),
         "base": None if state.base is None else _base_to_parts(state.base, tensors),
     }
     tensors |= map_tensors
@@ -189,6 +188,7 @@ def state_from_parts(
         journal=journal,
         class_log_prior=None if prior is None else prior.numpy(),
         base=base,
+        encoder=None if document["encoder"] is None else check_encoder(document["encoder"], sizes["d"]),
     )
     if "grown.rows" in tensors:
         ensure(base is not None, "a model that has changed lacks its base session.")
@@ -238,7 +238,7 @@ def _entry_from_parts(
 ) -> Entry:
     """An entry of the journal: one count for each label, and one row for each example."""
     name = f"journal.{number}"
-    ensure(isinstance(entry, dict) and entry.keys() == _ENTRY, f"{name} is no entry of a journal.")
+    ensure(isinstance(entry, dict) and entry.keys() == set(_ENTRY), f"{name} is no entry of a journal.")
     check_types(Entry, {key: as_tuples(value) for key, value in entry.items()})
     kind, labels, counts, rows = (entry[key] for key in ("kind", "labels", "counts", "rows"))
     ensure((kind == "fit") == (number == 0), f"{name} is {kind!r:.80}: fit comes first, and once.")
@@ -250,6 +250,8 @@ def _entry_from_parts(
     ensure(counted and len(labels) > 0, f"{name} does not have a count for each label.")
     ensure(len(rows) == (sum(counts) if brings else 0), f"{name} does not have a row for each example.")
     ensure(all(row >= 0 for row in rows), f"{name}.rows holds a negative number.")
+    named = not entry["ids"] or kind == "fit" or len(entry["ids"]) == len(rows)
+    ensure(named, f"{name} does not have an id for each example.")
     ensure(brings == (features is not None), f"{name}.features do not go with {kind!r:.80}.")
     if features is not None:
         Array("k d").check(f"{name}.features", features, sizes | {"k": sum(counts)})

@@ -65,6 +65,8 @@ def check_state(state: FittedState) -> None:
     alike = registry.labels == labels and list(map(type, registry.labels)) == list(map(type, labels))
     ensure(alike, "the labels are not those that the journal leaves.")
     ensure(bool((state.origins[:, 0] < len(state.journal)).all()), "rows come from entries that the journal lacks.")
+    rows = len(state.y) if state.base is None else len(state.base.y)
+    ensure(len(state.journal[0].ids) in (0, rows), "the rows of the base session do not have an id each.")
     if isinstance(state.feature_map, SphereMap | UnitLength):
         longest = float(state.X.square().sum(1).max().sqrt())
         ensure(longest <= 1.001, f"features have the length {longest:.4g} after a map to unit length.")

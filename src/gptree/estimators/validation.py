@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import warnings
+from collections import Counter
+from collections.abc import Mapping
 from typing import Any, get_args
 
 import numpy as np
@@ -50,6 +53,41 @@ def check_held_out(held_out: Any, y: np.ndarray, labels: np.ndarray) -> np.ndarr
             "every class needs: hold out more rows from what makes the features, or leave held_out=None."
         )
     return mask
+
+
+def check_ids(ids: Any, n_rows: int) -> tuple[str, ...]:
+    """Ids of rows as strings, one for each; a ValueError where they are not different."""
+    names = tuple(str(name) for name in to_numpy(ids))
+    if len(names) != n_rows:
+        raise ValueError(f"there are {n_rows} rows, but {len(names)} ids.")
+    if len(set(names)) < len(names):
+        twice = Counter(names).most_common(1)[0][0]
+        raise ValueError(f"the id {twice!r} comes twice: ids name rows, and each has its own.")
+    return names
+
+
+def check_remark(name: str, text: Any) -> str:
+    """A note or an author for the journal, which is text."""
+    if not isinstance(text, str):
+        raise TypeError(f"{name} is a text, not {text!r:.80}.")
+    return text
+
+
+def check_encoder(description: Any, n_features: int) -> dict[str, Any]:
+    """The description of the encoder of the features; what else it says is looked at when an encoder is made of it.
+
+    A ValueError unless JSON can hold it and its vectors have `n_features` numbers.
+    """
+    try:
+        same = isinstance(description, Mapping) and json.loads(json.dumps(description, allow_nan=False)) == description
+    except (TypeError, ValueError):
+        same = False
+    if not same:
+        raise ValueError(f"{description!r:.80} describes no encoder: give what its describe() returns.")
+    width = description.get("dimension")
+    if width != n_features:
+        raise ValueError(f"the encoder gives {width!r:.20} numbers a row, but the model has {n_features} features.")
+    return dict(description)
 
 
 def placement(dtype: str, device: str) -> tuple[torch.dtype, torch.device]:

@@ -37,6 +37,10 @@ class Entry:
         Mapped features of the examples, label after label.
     rows : tuple of int
         (k,) where they stood in what was given.
+    ids : tuple of str
+        (k,) what they are called; of `fit`, one for each row that the model keeps. Empty where nothing was said.
+    author : str
+        Who did it, if that was said.
     """
 
     kind: Kind
@@ -46,6 +50,8 @@ class Entry:
     note: str = ""
     features: Tensor | None = None
     rows: tuple[int, ...] = ()
+    ids: tuple[str, ...] = ()
+    author: str = ""
 
     def examples(self, label: Any) -> Tensor:
         """The features of one label."""

@@ -1,0 +1,303 @@
+"""A store of embeddings, keyed by content: what was encoded once is not encoded again.
+
+    FOLDER/<key of the encoder>/encoder.json          the description of the encoder
+    FOLDER/<key of the encoder>/<hash>.safetensors    a shard: keys (n, 16), X (n, d), sums (n,)
+    FOLDER/seen/<hash>.json                           files of a folder, and what their content was
+
+A shard is written as a whole and never changed; its name is that of its content. A killed run therefore loses what it
+had not written, and nothing else, and stores are merged by copying files. A shard that is written takes in those that
+are smaller than itself. One process writes at a time, under the lock of the encoder's folder; readers take no lock.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import warnings
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save
+
+from gptree.embed.encoders.base import Description, description_key
+from gptree.storage import StorageError, clear_left_overs, locked, parse_document, write_atomically
+
+#: Bytes of a key, and rows of a shard that takes in no more.
+KEY_BYTES, FULL = 16, 4096
+#: The environment variable that names the default store.
+VARIABLE = "GPTREE_CACHE"
+
+_ENCODER = "encoder.json"
+_FOLDER, _SHARD = re.compile(r"[0-9a-f]{16}"), re.compile(r"[0-9a-f]{16}\.safetensors")
+
+
+@dataclass(frozen=True)
+class Shelf:
+    """What a store holds of one encoder.
+
+    Attributes
+    ----------
+    key : str
+    description : dict
+    rows : int
+    nbytes : int
+    """
+
+    key: str
+    description: Description
+    rows: int
+    nbytes: int
+
+
+class Store:
+    """A folder of embeddings, by encoder and content.
+
+    Parameters
+    ----------
+    folder : path, optional
+        Made when something is first written. None is what the environment variable GPTREE_CACHE names, else
+        `gptree` in the folder for caches, ~/.cache as a rule.
+
+    Examples
+    --------
+    >>> store = Store("embeddings")             # doctest: +SKIP
+    >>> embed(data, encoder, store=store)       # doctest: +SKIP
+    """
+
+    def __init__(self, folder: str | Path | None = None) -> None:
+        self.folder = _default() if folder is None else Path(folder).expanduser()
+
+    def __repr__(self) -> str:
+        return f"Store({str(self.folder)!r})"
+
+    # ------------------------------------------------------------------------------------------------------- reading
+
+    def find(self, description: Mapping[str, Any], keys: Sequence[bytes]) -> dict[bytes, np.ndarray]:
+        """Vectors of those keys that are there.
+
+        Parameters
+        ----------
+        description : dict
+            Of the encoder.
+        keys : sequence of bytes
+            See `content_key`.
+
+        Returns
+        -------
+        dict
+            Vectors (d,), float32, by key.
+        """
+        folder = self._shelf(description)
+        while True:
+            found: dict[bytes, np.ndarray] = {}
+            wanted = set(keys)
+            try:
+                for path in _shards(folder):
+                    if wanted - found.keys():
+                        found |= _rows(path, wanted - found.keys(), description["dimension"])
+            except FileNotFoundError:
+                continue  # another process has put it into a larger one
+            return found
+
+    def shelves(self) -> list[Shelf]:
+        """What there is, encoder by encoder."""
+        return [
+            Shelf(folder.name, _description(folder), *map(sum, zip(*map(_size, _shards(folder)), (0, 0), strict=True)))
+            for folder in self._folders()
+        ]
+
+    # ------------------------------------------------------------------------------------------------------- writing
+
+    def add(self, description: Mapping[str, Any], keys: Sequence[bytes], X: np.ndarray) -> None:
+        """Keep vectors.
+
+        Parameters
+        ----------
+        description : dict
+            Of the encoder.
+        keys : sequence of bytes
+            See `content_key`.
+        X : ndarray (n, d)
+
+        Raises
+        ------
+        OSError
+            If they cannot be written; what was there before is unchanged.
+        """
+        if not len(keys):
+            return
+        folder = self._shelf(description, new=True)
+        rows = dict(zip(keys, np.asarray(X, dtype=np.float32), strict=True))
+        with locked(folder):
+            clear_left_overs(folder)
+            if not (folder / _ENCODER).exists():
+                write_atomically(folder / _ENCODER, json.dumps(dict(description), indent=1) + "\n")
+            taken_in = []
+            for path in sorted(_shards(folder), key=lambda path: path.stat().st_size):
+                if _size(path)[0] > len(rows) or len(rows) + _size(path)[0] > FULL:
+                    break
+                rows = _rows(path, None, description["dimension"]) | rows
+                taken_in.append(path)
+            name = _write(folder, rows)
+            for path in taken_in:
+                if path.name != name:
+                    with suppress(OSError):
+                        path.unlink()
+
+    def merge(self, other: Store) -> int:
+        """Take in all that another store holds, such as that of another machine.
+
+        Parameters
+        ----------
+        other : Store
+
+        Returns
+        -------
+        int
+            The number of vectors that were copied.
+        """
+        copied = 0
+        for source in other._folders():
+            description = _description(source)
+            folder = self._shelf(description, new=True)
+            for path in _shards(source):
+                if not (folder / path.name).exists():
+                    rows = _rows(path, None, description["dimension"])
+                    new = rows.keys() - self.find(description, list(rows)).keys()
+                    self.add(description, list(new), np.array([rows[key] for key in new]))
+                    copied += len(new)
+        return copied
+
+    def clear(self, key: str | None = None) -> None:
+        """Remove everything, or what one encoder gave.
+
+        Parameters
+        ----------
+        key : str, optional
+            Of the encoder, see `shelves`.
+        """
+        for folder in self._folders():
+            if key in (None, folder.name):
+                with locked(folder):
+                    for path in [*_shards(folder), folder / _ENCODER]:
+                        path.unlink(missing_ok=True)
+                with suppress(OSError):
+                    folder.rmdir()
+        if key is None:
+            shutil.rmtree(self.folder / "seen", ignore_errors=True)
+
+    # --------------------------------------------------------------------------------------------------------- files
+
+    def _shelf(self, description: Mapping[str, Any], new: bool = False) -> Path:
+        """The folder of an encoder; a StorageError if something else is there."""
+        folder = self.folder / description_key(description)
+        if self.folder.exists() and not self.folder.is_dir():
+            raise StorageError(f"{self.folder} is a file: name a folder for the store.")
+        if (folder / _ENCODER).exists():
+            _description(folder)
+        elif new and folder.exists() and _shards(folder):
+            raise StorageError(f"{folder} holds vectors of an unknown encoder: remove it.")
+        return folder
+
+    def _folders(self) -> Iterator[Path]:
+        if self.folder.is_dir():
+            yield from sorted(
+                f for f in self.folder.iterdir() if _FOLDER.fullmatch(f.name) and (f / _ENCODER).is_file()
+            )
+
+
+def content_key(content: bytes | str) -> bytes:
+    """The key of the content of a file, or of a text: a BLAKE2b hash of 16 bytes."""
+    data = content.encode("utf-8") if isinstance(content, str) else content
+    return hashlib.blake2b(data, digest_size=KEY_BYTES).digest()
+
+
+def _default() -> Path:
+    if os.environ.get(VARIABLE):
+        return Path(os.environ[VARIABLE]).expanduser()
+    caches = os.environ.get("XDG_CACHE_HOME") or os.environ.get("LOCALAPPDATA") or "~/.cache"
+    return Path(caches).expanduser() / "gptree"
+
+
+def _description(folder: Path) -> Description:
+    """The encoder of a folder; a StorageError unless the folder has its name."""
+    description = parse_document((folder / _ENCODER).read_bytes(), folder / _ENCODER)
+    sound = isinstance(description, dict) and isinstance(description.get("dimension"), int)
+    if not sound or description_key(description) != folder.name:
+        raise StorageError(f"{folder} holds vectors of another encoder than its name says: remove the folder.")
+    return description
+
+
+def _shards(folder: Path) -> list[Path]:
+    if not folder.is_dir():
+        return []
+    return sorted(path for path in folder.iterdir() if _SHARD.fullmatch(path.name) and path.is_file())
+
+
+def _write(folder: Path, rows: Mapping[bytes, np.ndarray]) -> str:
+    """Write a shard; its name."""
+    X = np.stack(list(rows.values()))
+    keys = np.frombuffer(b"".join(rows), dtype=np.uint8).reshape(-1, KEY_BYTES)
+    sums = np.array([_sum(key, x) for key, x in zip(rows, X, strict=True)], dtype=np.uint32)
+    content = save({"keys": np.ascontiguousarray(keys), "X": X, "sums": sums})
+    name = f"{hashlib.sha256(content).hexdigest()[:16]}.safetensors"
+    write_atomically(folder / name, content)
+    return name
+
+
+def _size(path: Path) -> tuple[int, int]:
+    """Rows and bytes of a shard; none of one that cannot be read."""
+    try:
+        with safe_open(path, "np") as shard:
+            return shard.get_slice("keys").get_shape()[0], path.stat().st_size
+    except (SafetensorError, OSError, IndexError):
+        return 0, 0
+
+
+def _rows(path: Path, wanted: set[bytes] | None, width: int) -> dict[bytes, np.ndarray]:
+    """Vectors of a shard by key, all or those that are wanted. Rows that are damaged are left out, with a warning."""
+    found: dict[bytes, np.ndarray] = {}
+    damaged = 0
+    try:
+        with safe_open(path, "np") as shard:
+            keys, sums, X = shard.get_tensor("keys"), shard.get_tensor("sums"), shard.get_slice("X")
+            if X.get_shape() != [len(keys), width] or keys.shape[1:] != (KEY_BYTES,) or len(sums) != len(keys):
+                raise ValueError("its arrays do not fit each other")
+            names = [keys[i].tobytes() for i in range(len(keys))]
+            places = [i for i, name in enumerate(names) if wanted is None or name in wanted]
+            for first, last in _runs(places):
+                for i, x in enumerate(X[first:last], first):
+                    if _sum(names[i], x) == sums[i]:
+                        found[names[i]] = x
+                    else:
+                        damaged += 1
+    except FileNotFoundError:
+        raise
+    except (SafetensorError, OSError, ValueError, IndexError) as error:
+        warnings.warn(f"{path} is damaged and was not used ({error}).", RuntimeWarning, stacklevel=3)
+        return {}
+    if damaged:
+        warnings.warn(f"{path} is damaged: {damaged} vectors were not used.", RuntimeWarning, stacklevel=3)
+    return found
+
+
+def _sum(key: bytes, x: np.ndarray) -> int:
+    return zlib.crc32(x.tobytes(), zlib.crc32(key))
+
+
+def _runs(places: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Intervals [first, last) of numbers that follow each other."""
+    start = 0
+    for i in range(1, len(places) + 1):
+        if i == len(places) or places[i] != places[i - 1] + 1:
+            yield places[start], places[i - 1] + 1
+            start = i

@@ -1,0 +1,170 @@
+"""The store: what is put in comes out, to the last bit, whatever happens in between."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+from embed_cases import letters, tiny
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gptree.embed import Store
+from gptree.embed import store as module
+from gptree.embed.store import content_key
+from gptree.storage import StorageError
+
+ENCODER = tiny().describe()
+
+
+def rows(numbers: range) -> tuple[list[bytes], np.ndarray]:
+    keys = [content_key(str(i)) for i in numbers]
+    return keys, np.array([[i, -i, 0.1 * i, 0, 1, 2] for i in numbers], dtype=np.float32)
+
+
+def put(store: Store, numbers: range) -> None:
+    store.add(ENCODER, *rows(numbers))
+
+
+def check(store: Store, numbers: range) -> None:
+    keys, X = rows(numbers)
+    found = store.find(ENCODER, keys)
+    assert np.array([found[key] for key in keys]).tobytes() == X.tobytes()
+
+
+def shards(store: Store) -> list[Path]:
+    return sorted(store.folder.rglob("*.safetensors"))
+
+
+@given(st.lists(st.tuples(st.integers(0, 60), st.integers(1, 12)), min_size=1, max_size=8))
+@settings(max_examples=10, deadline=None)
+def test_it_is_a_dictionary(tmp_path_factory: pytest.TempPathFactory, parts: list[tuple[int, int]]) -> None:
+    store, numbers = Store(tmp_path_factory.mktemp("s")), set()
+    for start, count in parts:
+        put(store, range(start, start + count))
+        numbers |= set(range(start, start + count))
+    for i in numbers:
+        check(store, range(i, i + 1))
+    everything = [content_key(str(i)) for i in range(100)]
+    assert store.find(ENCODER, everything).keys() == {content_key(str(i)) for i in numbers}
+    assert store.shelves()[0].rows >= len(numbers)
+
+
+def test_small_shards_are_taken_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = Store(tmp_path)
+    for i in range(32):
+        put(store, range(i, i + 1))
+    assert len(shards(store)) <= 6  # a binary counter
+    check(store, range(32))
+    monkeypatch.setattr(module, "FULL", 32)
+    put(store, range(100, 125))
+    assert len(shards(store)) > 1  # full ones stay as they are
+    check(store, range(32))
+
+
+def test_encoders_do_not_meet(tmp_path: Path) -> None:
+    store, (keys, X) = Store(tmp_path), rows(range(3))
+    store.add(ENCODER, keys, X)
+    assert store.find(tiny("tiny/2").describe(), keys) == {}
+    store.add(letters().describe(), keys, np.zeros((3, 10)))
+    assert sorted(shelf.rows for shelf in store.shelves()) == [3, 3]
+    store.clear(tiny().key)
+    assert [shelf.description["name"] for shelf in store.shelves()] == ["letters/1"]
+    store.clear()
+    assert store.shelves() == []
+    assert Store(tmp_path / "nowhere").shelves() == []
+
+
+def test_a_folder_under_another_name_is_refused(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    put(store, range(2))
+    (tmp_path / tiny().key).rename(tmp_path / tiny("tiny/2").key)
+    for call in (lambda: store.find(tiny("tiny/2").describe(), []), store.shelves):
+        with pytest.raises(StorageError, match="vectors of another encoder than its name says"):
+            call()
+    (tmp_path / tiny("tiny/2").key / "encoder.json").unlink()
+    with pytest.raises(StorageError, match="of an unknown encoder"):
+        store.add(tiny("tiny/2").describe(), *rows(range(2)))
+    (tmp_path / "file").touch()
+    with pytest.raises(StorageError, match="is a file"):
+        put(Store(tmp_path / "file"), range(1))
+
+
+@pytest.mark.parametrize("place", [0.1, 0.5, 0.95])
+def test_damage_costs_rows_and_never_gives_wrong_ones(tmp_path: Path, place: float) -> None:
+    store = Store(tmp_path)
+    put(store, range(40))
+    (path,) = shards(store)
+    content = bytearray(path.read_bytes())
+    content[int(place * len(content))] ^= 0xFF
+    path.write_bytes(content)
+    keys, X = rows(range(40))
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        found = store.find(ENCODER, keys)
+    assert len(found) < 40
+    assert all((found[key] == x).all() for key, x in zip(keys, X, strict=True) if key in found)
+    assert bool(told) == (place < 0.9)  # a key that nobody asked for is not looked at
+    with pytest.warns(RuntimeWarning, match="damaged"):
+        put(store, range(40))
+    check(store, range(40))  # and it is whole again
+
+
+def test_a_cut_shard_is_not_used(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    put(store, range(40))
+    (path,) = shards(store)
+    path.write_bytes(path.read_bytes()[:-10])
+    with pytest.warns(RuntimeWarning, match="was not used"):
+        assert store.find(ENCODER, rows(range(40))[0]) == {}
+
+
+def test_readers_and_writers_at_once(tmp_path: Path) -> None:
+    """While shards are put into larger ones, whoever reads finds all that had been written."""
+    store = Store(tmp_path)
+    put(store, range(10))
+
+    def write(start: int) -> None:
+        for i in range(start, start + 10):
+            put(Store(tmp_path), range(i, i + 1))
+
+    with ThreadPoolExecutor(3) as pool:
+        writers = [pool.submit(write, start) for start in (100, 200)]
+        while not all(writer.done() for writer in writers):
+            check(store, range(10))
+        for writer in writers:
+            writer.result()
+    check(store, range(100, 110))
+    check(store, range(200, 210))
+
+
+def test_a_disk_that_refuses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = Store(tmp_path)
+    put(store, range(5))
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="was not written"):
+        put(store, range(5, 20))
+    monkeypatch.undo()
+    check(store, range(5))
+    assert not list(tmp_path.rglob(".*"))
+    put(store, range(5, 20))
+    check(store, range(20))
+
+
+def test_where_it_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GPTREE_CACHE", "/somewhere")
+    assert Store().folder == Path("/somewhere")
+    monkeypatch.delenv("GPTREE_CACHE")
+    monkeypatch.setenv("XDG_CACHE_HOME", "/caches")
+    assert Store().folder == Path("/caches/gptree")
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.delenv("LOCALAPPDATA", raising=False)
+    assert Store().folder == Path.home() / ".cache" / "gptree"
