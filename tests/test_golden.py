@@ -253,12 +253,16 @@ PROBLEMS: dict[str, Callable[[], Digests]] = {
 }
 
 
+#: Where a search by L-BFGS ends depends a little on rounding.
+ROUNDING = {"episodes": 1e-6, "grown": 1e-6}
+
+
 @pytest.mark.parametrize("name", PROBLEMS)
 def test_numbers_are_those_stored(name: str) -> None:
     found, stored = PROBLEMS[name](), json.loads(STORED.read_text())[name]
     assert found.keys() == stored.keys()
     for key, numbers in found.items():
-        np.testing.assert_allclose(numbers, stored[key], rtol=1e-6, atol=1e-8, err_msg=key)
+        np.testing.assert_allclose(numbers, stored[key], rtol=ROUNDING.get(name, 1e-8), atol=1e-9, err_msg=key)
 
 
 if __name__ == "__main__":

@@ -125,7 +125,7 @@ class Mutant:
         return ast.fix_missing_locations(tree)
 
     def lines(self) -> set[int]:
-        """Of the statement around it, or of the function whose default it is; none if an import executes it."""
+        """Of the statement around it; none if an import executes it, as it does defaults of functions."""
         tree = ast.parse((SOURCE / self.file).read_text())
         node = list(places(tree))[self.place][3]
         above = {child: parent for parent in ast.walk(tree) for child in ast.iter_child_nodes(parent)}
@@ -133,9 +133,7 @@ class Mutant:
         while chain[-1] in above:
             chain.append(above[chain[-1]])
         statement: Any = next(link for link in chain if isinstance(link, ast.stmt))
-        if isinstance(statement, ast.FunctionDef):
-            return set(range(statement.body[0].lineno, (statement.end_lineno or 0) + 1))
-        if not any(isinstance(link, ast.FunctionDef) for link in chain):
+        if not any(isinstance(link, ast.FunctionDef) for link in chain if link is not statement):
             return set()
         body = getattr(statement, "body", None)
         end = body[0].lineno - 1 if body else statement.end_lineno

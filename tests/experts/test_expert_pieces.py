@@ -75,9 +75,8 @@ def test_rows_of_a_choice() -> None:
     rows = torch.arange(3_000)
     assert torch.equal(calibration.some(rows[:1_000], 2**19), rows[:1_000])
     chosen = calibration.some(rows, 2**19)
-    assert len(chosen) == 1_000
-    assert torch.equal(chosen, chosen.unique())
-    assert chosen[-1] > 2_900  # not the first ones
+    drawn = torch.randperm(3_000, generator=torch.Generator().manual_seed(0))[:1_000]
+    assert torch.equal(chosen, drawn.sort().values)
     assert len(calibration.some(rows, 2**19 // 2_000)) == 2**19 // (2**19 // 2_000)
     assert torch.equal(calibration.some(rows, 174), rows)  # 3,013 of them would be looked at
 
@@ -99,6 +98,10 @@ def test_examples_outside_a_choice_are_scored_in_pieces(monkeypatch: pytest.Monk
     pieces = LDA().fit(calibrated)
     assert seen == [4, 4, 1]
     torch.testing.assert_close(pieces.left_out, whole.left_out, rtol=0, atol=1e-12)
+    seen.clear()
+    monkeypatch.setattr(calibration, "CHUNK_SIZE", 3)
+    LDA().fit(calibrated)
+    assert seen == [1] * 9
 
 
 def test_pools_are_scored_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -108,6 +111,10 @@ def test_pools_are_scored_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pool, "CHUNK_SIZE", 31)
     Pool((LDA(), KernelDensity())).fit(EXAMPLES)
     assert seen == [7, 7, 4]
+    seen.clear()
+    monkeypatch.setattr(pool, "CHUNK_SIZE", 3)
+    Pool((LDA(), KernelDensity())).fit(EXAMPLES)
+    assert seen == [1] * 18
 
 
 def test_temperature_centre() -> None:

@@ -12,8 +12,8 @@ import pytest
 import torch
 from forest_cases import FIRST, SECOND, data, fit, kernel, new_points
 
-from gptree.inference import CoordinateAscent, DensePosterior, Gibbs, InducingPoints
-from gptree.model import leave_one_out, prior_means
+from gptree.inference import CoordinateAscent, DensePosterior, Gibbs, InducingPoints, SubsetOfData
+from gptree.model import TrainingData, leave_one_out, node_problems, prior_means
 from gptree.model.forest import ForestModel
 from gptree.model.stored import model_from_parts, model_to_parts
 from gptree.storage import StorageError
@@ -81,6 +81,22 @@ def test_points_of_sparse_nodes_at_a_time(monkeypatch: pytest.MonkeyPatch) -> No
         small = replace(model, memory_budget=8 * 8 * work)
         seen = [len(part.points) for part in leave_one_out._members(small, posterior, places)]
         assert seen == [min(step, n - start) for n in points for start in range(0, n, step)]
+
+
+@pytest.mark.parametrize(("limit", "left"), [(2, 1), (3, 2), (4, 2), (5, 3), (6, 3), (7, 4)])
+def test_more_classes_than_points_are_drawn_from_either_side(limit: int, left: int) -> None:
+    """In proportion to its classes, 5 and 4 here, at least one; a class gives one row."""
+    labels = list("zabcdefghi")
+    tree = ClassTree.from_nested(["z", [["a", ["b", ["c", ["d", "e"]]]], ["f", ["g", ["h", "i"]]]]], labels)
+    y = np.repeat(np.arange(10), 2)
+    data = TrainingData(torch.zeros(20, 1, dtype=torch.float64), y, labels)
+    problems, node_of = node_problems([tree], data, SubsetOfData(limit), seed=3)
+    problem = problems[int(node_of[0][1])]
+    assert int(problem.left.sum()) == left
+    classes, goes_left = y[problem.rows.numpy()], problem.left.numpy()
+    assert len(classes) == len(set(classes)) == limit
+    assert set(classes[goes_left]) <= set(range(1, 6))
+    assert set(classes[~goes_left]) <= set(range(6, 10))
 
 
 # ---------------------------------------------------------------------------------------------------------- cavities
