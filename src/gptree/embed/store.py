@@ -18,7 +18,7 @@ import re
 import shutil
 import warnings
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -176,6 +176,42 @@ class Store:
                     self.add(description, list(new), np.array([rows[key] for key in new]))
                     copied += len(new)
         return copied
+
+    def remove(self, description: Mapping[str, Any], chosen: Callable[[np.ndarray], np.ndarray]) -> int:
+        """Remove vectors for good, and what is known of their files.
+
+        Parameters
+        ----------
+        description : dict
+            Of the encoder.
+        chosen : callable
+            From vectors (n, d) to booleans (n,): which of them to remove.
+
+        Returns
+        -------
+        int
+            How many were removed.
+        """
+        folder, gone = self._shelf(description), set[bytes]()
+        if not _shards(folder):
+            return 0
+        with locked(folder):
+            for path in _shards(folder):
+                rows = _rows(path, None, description["dimension"])
+                doomed = chosen(np.array(list(rows.values()))) if rows else np.zeros(0, dtype=bool)
+                if doomed.any():
+                    gone |= {key for key, goes in zip(rows, doomed, strict=True) if goes}
+                    rest = {key: x for key, x in rows.items() if key not in gone}
+                    if rest:
+                        _write(folder, rest)
+                    path.unlink()
+        for path in (self.folder / "seen").glob("*.json"):
+            known = parse_document(path.read_bytes(), path)
+            hashes = {key.hex() for key in gone}
+            left = {name: entry for name, entry in known.items() if entry[-1] not in hashes}
+            if len(left) < len(known):
+                write_atomically(path, json.dumps(left))
+        return len(gone)
 
     def clear(self, key: str | None = None) -> None:
         """Remove everything, or what one encoder gave.
