@@ -22,8 +22,8 @@ from benchmarks.core.runner import FailedTrials, run_trials
 from benchmarks.core.store import Rows
 from benchmarks.core.trials import DEFAULTS, Row, Trial
 from benchmarks.experiments import EXPERIMENTS
+from gptree import provenance
 from gptree.cli.console import clear_errors, say
-from gptree.protocols import provenance
 
 INTERRUPTED = 130  # as a shell has it for Ctrl-C
 

@@ -193,7 +193,7 @@ def test_a_file_in_the_folder_of_its_kind_is_found(
 
 def test_files_in_the_package_are_imported_after_the_names_they_need(tmp_path: Path) -> None:
     """In a copy of the package: a builder, and rivals of all families, that import from the packages they stand in."""
-    shutil.copytree(Path(gptree.__file__).parent, tmp_path / "gptree", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(Path(gptree.__file__).parent, tmp_path / "gptree")  # with what is compiled
     builder = (SKELETONS / "builder.py").read_text(encoding="utf-8")
     (tmp_path / "gptree" / "tree" / "builders" / "mine.py").write_text(builder, encoding="utf-8")
     for family, base in (("incremental", "IncrementalRival"), ("gibbs", "GibbsRival"), ("deep", "DeepRival")):
@@ -221,7 +221,7 @@ def test_grids_reach_into_builders_experts_and_inferences(tmp_path: Path) -> Non
         "inference__chains": [2, 3],
         "inference__steps": [2],
     }
-    search = GridSearchCV(model, grid, cv=2).fit(X[:120], Y[:120])
+    search = GridSearchCV(model, grid, cv=2).fit(X[:80], Y[:80])
     assert len(search.cv_results_["params"]) == 8
     best = search.best_estimator_
     assert best.inference.chains == search.best_params_["inference__chains"]
@@ -239,7 +239,7 @@ def test_grids_reach_into_builders_experts_and_inferences(tmp_path: Path) -> Non
         "prior_mean__shrinkages": [(0.2,), (0.5,)],
         "inference__omega": [0.1, 0.3],
     }
-    assert GridSearchCV(mine, grid, cv=2).fit(X[:120], Y[:120]).best_score_ > 0.5
+    assert GridSearchCV(mine, grid, cv=2).fit(X[:80], Y[:80]).best_score_ > 0.5
     by_name = {"tree": TreeBuilder.names(), "inference": ["coordinate-ascent", "gibbs"]}
     assert GridSearchCV(GPTreeClassifier(device="cpu"), by_name, cv=2).fit(X[:80], Y[:80]).best_score_ > 0.5
     with pytest.raises(ValueError, match="restarts must be at least 1"):

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gptree.protocols import provenance
+from gptree import provenance
 
 
 def versions() -> dict[str, str | None]:

@@ -16,6 +16,7 @@ from benchmarks.experiments.deep import kernels, methods
 from benchmarks.experiments.deep.kernels import curve, sharpened
 from benchmarks.experiments.deep.methods import (
     ALONE,
+    GPDNN_PUBLISHED,
     METHODS,
     OURS,
     OURS_CALIBRATED,
@@ -24,8 +25,13 @@ from benchmarks.experiments.deep.methods import (
     SOFTMAX,
     SOFTMAX_CALIBRATED,
     SOFTMAX_CUT,
+    SV_DKL_PUBLISHED,
+    TREE_PUBLISHED,
+    TWICE_CUT,
 )
-from gptree.deep import Cosine, CrossEntropy, Cutout, VariationalTree, WeightedEnsemble, measure
+from benchmarks.experiments.deep.second_layer import SecondLayer
+from gptree import DeepGPTreeClassifier
+from gptree.deep import Cosine, CrossEntropy, Cutout, Milestones, VariationalTree, WeightedEnsemble, convnet, measure
 from gptree.rivals import GPDNN, SVDKL
 
 
@@ -39,9 +45,17 @@ def few_pictures(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(kernels, "LOGS", tmp_path / "logs")
 
 
-@pytest.mark.parametrize("method", [SOFTMAX, SOFTMAX_CALIBRATED, ALONE, OURS_CUT, "SV-DKL", "GPDNN"])
-def test_a_method_of_every_kind_trains(method: str, few_pictures: None, tmp_path: Path) -> None:
-    settings = {**methods.settings_of(method, "cifar10", 5), "batch": 20, "embedding": 6}
+@pytest.fixture
+def small_network(few_pictures: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the place of a ResNet-18."""
+    monkeypatch.setattr(kernels, "resnet18", lambda embedding, stem, seed: convnet(3, 8, 2, embedding, seed=seed))
+
+
+@pytest.mark.parametrize(
+    "method", [SOFTMAX, SOFTMAX_CALIBRATED, ALONE, OURS_CUT, TWICE_CUT, TREE_PUBLISHED, "SV-DKL", "GPDNN"]
+)
+def test_a_method_of_every_kind_trains(method: str, small_network: None, tmp_path: Path) -> None:
+    settings = {**methods.settings_of(method, "cifar10", 5), "batch": 16, "embedding": 6}
     settings |= {"inducing": 2} if "inducing" in settings else {}
     settings |= {"grid_size": 8, "features": 3} if method == "SV-DKL" else {}
     trial = Trial("deep-kernels", method, "cifar10", 0, settings)
@@ -56,7 +70,7 @@ def test_a_method_of_every_kind_trains(method: str, few_pictures: None, tmp_path
     if "validation" in settings:
         assert "curve" not in found
         assert found["test"] != found["sharpened"]  # on the held-out pictures, and on halves of the test set
-        assert found["test"] != found["uncalibrated"]
+        assert (found["test"] != found["uncalibrated"]) == (method != TREE_PUBLISHED)
     else:
         assert found["curve"]["epoch"] == [5]
         assert found["test"] == {name: found["curve"][name][0] for name in methods.MEASURED}
@@ -69,7 +83,7 @@ def test_a_method_of_every_kind_trains(method: str, few_pictures: None, tmp_path
 
 @pytest.mark.parametrize("method", [SOFTMAX, SOFTMAX_CALIBRATED])
 def test_scores_are_those_of_the_log_where_it_has_them(
-    method: str, few_pictures: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    method: str, small_network: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In mixed precision the two differ."""
     real, made_up = kernels.train, {"accuracy": 0.123, "nll": 4.0, "ece": 0.5}
@@ -80,7 +94,7 @@ def test_scores_are_those_of_the_log_where_it_has_them(
         return result
 
     monkeypatch.setattr(kernels, "train", train)
-    settings = {**methods.settings_of(method, "cifar10", 2), "batch": 20, "embedding": 6}
+    settings = {**methods.settings_of(method, "cifar10", 2), "batch": 16, "embedding": 6}
     found = kernels.run(Trial("deep-kernels", method, "cifar10", 0, settings), tmp_path)
     assert (found["test"] == made_up) == (method == SOFTMAX)
 
@@ -91,26 +105,34 @@ class Asked(Exception):
 
 @pytest.mark.parametrize("method", METHODS)
 def test_what_tells_the_methods_apart(method: str, few_pictures: None, tmp_path: Path, monkeypatch: Any) -> None:
-    def ask(_: object, source: Any, *__: object, **given: Any) -> None:
-        raise Asked(source, given)
+    def ask(network: Any, source: Any, *_: object, **given: Any) -> None:
+        raise Asked(network.recipe, source, given)
 
     monkeypatch.setattr(kernels, "train", ask)
     trial = Trial("deep-kernels", method, "cifar100", 3, methods.settings_of(method, "cifar100", 10))
     with pytest.raises(Asked) as asked:
         kernels.run(trial, tmp_path)
-    source, given = asked.value.args
+    recipe, source, given = asked.value.args
+    assert (recipe["name"], recipe["stem"], recipe["seed"]) == ("resnet18", "cifar", 3)
+    assert recipe["embedding"] == trial.settings["embedding"]
     training, head = given["training"], given["head"]
     assert given["seed"] == 3
-    assert (training.epochs, training.batch_size, training.learning_rate) == (10, 256, 0.2)
-    assert training.schedule == Cosine(warmup=5)
+    published = method in methods.PUBLISHED
+    assert (training.epochs, training.batch_size, training.learning_rate) == (10, 256, 0.01 if published else 0.2)
+    assert training.schedule == (Milestones((5, 7)) if published else Cosine(warmup=5))
+    assert (training.best, training.nesterov) == (("accuracy", False) if published else ("last", True))
     assert training.cross_entropy_epochs == (10 if method.startswith(SOFTMAX) else 4)
     assert training.objective == CrossEntropy(label_smoothing=0.1 if method in (SMOOTHED, OURS) else 0.0)
-    assert training.objective_weight == {OURS: 3.0, OURS_CALIBRATED: 1.0, OURS_CUT: 1.0}.get(method, 0.0)
-    assert training.head_weight == (0.1 if method == OURS_CUT else 1.0)
-    held_out_share = {OURS_CALIBRATED: 0.1, SOFTMAX_CALIBRATED: 0.1, OURS_CUT: 0.02, SOFTMAX_CUT: 0.02}.get(method)
-    assert (training.validation, training.calibrate) == (held_out_share, held_out_share is not None)
+    assert training.objective_weight == {OURS: 3.0, OURS_CALIBRATED: 1.0, OURS_CUT: 1.0, TWICE_CUT: 1.0}.get(
+        method, 0.0
+    )
+    assert training.head_weight == (0.1 if method in (OURS_CUT, TWICE_CUT) else 1.0)
+    cut = (OURS_CUT, SOFTMAX_CUT, TWICE_CUT)
+    shares = {OURS_CALIBRATED: 0.1, SOFTMAX_CALIBRATED: 0.1} | dict.fromkeys(methods.PUBLISHED, 0.1)
+    held_out_share = (shares | dict.fromkeys(cut, 0.02)).get(method)
+    assert (training.validation, training.calibrate) == (held_out_share, held_out_share is not None and not published)
     assert (given["validation"] is None) == (held_out_share is not None)
-    assert [a for a in source.augment if isinstance(a, Cutout)] == [Cutout(8)] * (method in (OURS_CUT, SOFTMAX_CUT))
+    assert [a for a in source.augment if isinstance(a, Cutout)] == [Cutout(8)] * (method in cut)
     heads = {
         ALONE: VariationalTree(inducing=40, cap=1024, learn_kernel="shared"),
         **dict.fromkeys(
@@ -119,7 +141,10 @@ def test_what_tells_the_methods_apart(method: str, few_pictures: None, tmp_path:
         ),
         "SV-DKL": SVDKL(grid_size=64, features=64),
         "GPDNN": GPDNN(inducing=40, epsilon=1e-3, covariance="diagonal"),
+        TWICE_CUT: SecondLayer(),
+        TREE_PUBLISHED: DeepGPTreeClassifier.paper("cifar").variational,
     }
+    heads |= {SV_DKL_PUBLISHED: heads["SV-DKL"], GPDNN_PUBLISHED: heads["GPDNN"]}
     assert head == heads.get(method, VariationalTree())
 
 

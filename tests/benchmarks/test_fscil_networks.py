@@ -23,7 +23,7 @@ from benchmarks.experiments.fscil.networks import (
     write,
 )
 from benchmarks.experiments.fscil.sets import SETS
-from gptree.deep import CrossEntropy
+from gptree.deep import CrossEntropy, convnet
 
 
 def test_embeddings_come_back(tmp_path, monkeypatch):
@@ -71,6 +71,7 @@ def test_a_network_is_trained_and_embeds_as_held_out_pictures_choose(tmp_path, m
     )
     monkeypatch.setitem(NETWORKS, "small", Network("small", 3, how, (), enlarged=(16,)))
     monkeypatch.setattr(networks, "load", lambda *_, **__: pictures)
+    monkeypatch.setattr(networks, "resnet18", lambda stem: convnet(3, 8, 2))
     trial = Trial("fscil-networks", "small", "small", 0)
     report = networks.run(trial, tmp_path)
     sizes = ("as they are", "16 pixels")

@@ -55,7 +55,7 @@ def folder(tmp_path_factory) -> Path:
 
 @pytest.fixture(autouse=True)
 def tiny(monkeypatch, tmp_path) -> None:
-    training = _training(10, 0.1, 16, 2).with_params(schedule__warmup=0.0)
+    training = _training(0.1, 16, 2, epochs=6).with_params(schedule__warmup=0.0)
     small = Tiny("mini_imagenet", "mini-imagenet", BASE, (4, 1, 0.34), training, (RandomFlip(),), views=2)
     monkeypatch.setitem(sets.SETS, DATA, small)
     monkeypatch.setattr(rivals, "REHEARSED", tmp_path / "fscil-rehearsal.jsonl")

@@ -2,11 +2,12 @@
 
     python tests/campaign/mutants.py --seed 1 --count 300    draw mutants, try them, say which survive
     python tests/campaign/mutants.py --seed 1 --show 17      what the mutant number 17 of this seed changes
+    python tests/campaign/mutants.py --seed 1 --page         docs/reliability.md from what was done
 
 A mutant is a comparison, an operator, a number or a word of the numerical packages turned into its neighbour. The tests
-of its own package are run first, then all others that use it. What was done is a row a mutant in
+that execute its line are run (see `covering.py`), those of its own module first. What was done is a row a mutant in
 `build/mutants/SEED.jsonl`; a mutant with a row is not tried again. Mutants that no test can kill stand in
-`equivalent.txt`, each with the reason.
+`equivalent.txt`, each with the reason. The sums that the page shows are kept in `tests/campaign/mutants.jsonl`.
 """
 
 from __future__ import annotations
@@ -18,31 +19,29 @@ import difflib
 import json
 import os
 import random
-import shutil
-import subprocess
-import sys
-import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import covering
+from covering import Case, Project
 from parts import read_rows
 
 HERE = Path(__file__).parent
-
-
 ROOT = HERE.parents[1]
 SOURCE = ROOT / "src" / "gptree"
 EQUIVALENT = HERE / "equivalent.txt"
+SUMS = HERE / "mutants.jsonl"
+PAGE = ROOT / "docs" / "reliability.md"
 #: Of these only what computes: a picture of a tree is judged by looking at it.
 DRAWN = ("tree/plot.py",)
 PACKAGES = ("maths", "inference", "experts", "tree", "model", "incremental")
-#: Folders of tests that use all packages, the quick ones first.
-USERS = ("incremental", "experts", "model", "inference", "tree", "maths", "estimators", "storage", "cli", "deep")
-SECONDS = 900.0
+PROJECT = Project(ROOT, SOURCE, PACKAGES, ("", *PACKAGES, "estimators", "storage"))
+#: A mutant that so many processor seconds of tests do not see survives.
+ENOUGH = 100.0
 
 COMPARISONS: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Lt: ast.LtE,
@@ -90,6 +89,8 @@ def changed(node: ast.AST) -> ast.AST | None:
             new.op = OPERATORS[type(op)]()
         case ast.BoolOp(op=op):
             new.op = ast.Or() if isinstance(op, ast.And) else ast.And()
+        case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int())):
+            return None  # the neighbour of −1 is −2, not 1
         case ast.UnaryOp(op=ast.Not() | ast.USub(), operand=operand):
             return operand
         case ast.Constant(value=bool(value)):
@@ -116,16 +117,33 @@ class Mutant:
     place: int
     """Among the places of the file that can change."""
 
-    def sources(self) -> tuple[str, str]:
-        """The file as it is, and with the change; both without comments."""
+    def tree(self) -> ast.Module:
+        """The file with the change."""
         tree = ast.parse((SOURCE / self.file).read_text())
-        before = ast.unparse(tree)
         parent, name, index, node = list(places(tree))[self.place]
-        _put(parent, name, index, changed(node))
-        return before, ast.unparse(ast.fix_missing_locations(tree))
+        _put(parent, name, index, ast.copy_location(changed(node), node))  # type: ignore[type-var]
+        return ast.fix_missing_locations(tree)
+
+    def lines(self) -> set[int]:
+        """Of the statement around it, or of the function whose default it is; none if an import executes it."""
+        tree = ast.parse((SOURCE / self.file).read_text())
+        node = list(places(tree))[self.place][3]
+        above = {child: parent for parent in ast.walk(tree) for child in ast.iter_child_nodes(parent)}
+        chain = [node]
+        while chain[-1] in above:
+            chain.append(above[chain[-1]])
+        statement: Any = next(link for link in chain if isinstance(link, ast.stmt))
+        if isinstance(statement, ast.FunctionDef):
+            return set(range(statement.body[0].lineno, (statement.end_lineno or 0) + 1))
+        if not any(isinstance(link, ast.FunctionDef) for link in chain):
+            return set()
+        body = getattr(statement, "body", None)
+        end = body[0].lineno - 1 if body else statement.end_lineno
+        own: Any = node
+        return {statement.lineno, *range(statement.lineno, end + 1), *range(own.lineno, own.end_lineno + 1)}
 
     def difference(self) -> str:
-        before, after = self.sources()
+        before, after = ast.unparse(ast.parse((SOURCE / self.file).read_text())), ast.unparse(self.tree())
         lines = difflib.unified_diff(before.splitlines(), after.splitlines(), self.file, self.file, lineterm="", n=2)
         return "\n".join(lines)
 
@@ -152,7 +170,9 @@ def places(tree: ast.Module) -> Iterator[tuple[ast.AST, str, int | None, ast.AST
 
 
 def _is_talk(node: ast.AST) -> bool:
-    """Errors, warnings and checks of input, whose wording is not for mutants."""
+    """Errors, warnings and checks of input, the lengths that `zip` compares among them."""
+    if isinstance(node, ast.keyword) and node.arg == "strict":
+        return True
     call = node.value if isinstance(node, ast.Expr) else node
     named = isinstance(call, ast.Call) and ast.unparse(call.func) in ("require", "warnings.warn", "cast", "overload")
     return named or isinstance(node, ast.Raise | ast.Assert | ast.JoinedStr | ast.Import | ast.ImportFrom)
@@ -181,41 +201,50 @@ def draw(seed: int, count: int) -> list[Mutant]:
 # ---------------------------------------------------------------------------------------------------------- trying
 
 
-def attempt(mutant: Mutant, test: Callable[[Path, str], bool]) -> str:
-    """ "killed" or "survived"."""
-    package = mutant.file.split("/")[0]
-    folder = Path(tempfile.mkdtemp(prefix="mutant-"))
-    try:
-        shutil.copytree(SOURCE, folder / "gptree", ignore=shutil.ignore_patterns("__pycache__"))
-        (folder / "gptree" / mutant.file).write_text(mutant.sources()[1])
-        own = [package, *(user for user in USERS if user != package)]
-        return "killed" if any(test(folder, name) for name in own) else "survived"
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+def chosen(mutant: Mutant, every: list[Case]) -> list[Case]:
+    """Tests that can see the mutant: those of its own module, then of its package, quick files and tests first."""
+    lines, package, stem = mutant.lines(), mutant.file.split("/")[0], Path(mutant.file).stem
+
+    def sees(test: Case) -> bool:
+        executed = test.lines.get(mutant.file, set())
+        return bool(lines & executed if lines else executed or Path(test.file).parent.name in ("tests", package))
+
+    found = [test for test in every if sees(test)]
+    seconds = {file: sum(test.seconds for test in found if test.file == file) for file in {t.file for t in found}}
+
+    def order(test: Case) -> tuple[Any, ...]:
+        path, near = Path(test.file), package if lines else "tests"
+        return (
+            bool(lines) and stem not in path.stem,
+            path.parent.name != near,
+            seconds[test.file],
+            test.file,
+            test.seconds,
+        )
+
+    spent, enough = 0.0, []
+    for test in sorted(found, key=order):
+        spent += test.seconds
+        if spent < ENOUGH:
+            enough.append(test)
+    return enough
 
 
-def fails(folder: Path, tests: str) -> bool:
-    """Whether a test of a folder fails with this code, or hangs."""
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", f"tests/{tests}"]
-    command += os.environ.get("MUTANTS_PYTEST", "").split()
-    environment = {**os.environ, "PYTHONPATH": f"{folder}:{ROOT}", "PYTHONDONTWRITEBYTECODE": "1"}
-    try:
-        done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, timeout=SECONDS, check=False)
-    except subprocess.TimeoutExpired:
-        return True
-    if done.returncode > 1 and b"rror" not in done.stdout:  # neither passed nor failed: not the mutant's doing
-        raise RuntimeError(done.stdout.decode()[-2000:] + done.stderr.decode()[-2000:])
-    return done.returncode != 0
+def killer(mutant: Mutant, every: list[Case]) -> str:
+    """The test that fails with a mutant, or what else ends it; empty if nothing does."""
+    tests = chosen(mutant, every)
+    code = compile(mutant.tree(), str(SOURCE / mutant.file), "exec")
+    return covering.first_failure(PROJECT, tests, (mutant.file, code)) if tests else ""
 
 
-def check_baseline(packages: set[str], jobs: int) -> None:
-    """Tests that fail without any mutant would kill every one."""
-    named = sorted(packages | set(USERS))
-    with ThreadPoolExecutor(jobs) as pool:
-        failed = list(pool.map(lambda name: fails(SOURCE.parent, name), named))
-    broken = [name for name, bad in zip(named, failed, strict=True) if bad]
-    if broken:
-        raise SystemExit(f"tests of {', '.join(broken)} fail without any mutant: mend them first.")
+def broken(killers: list[Case]) -> set[str]:
+    """Of tests that killed mutants, those that fail without any: they are no measure."""
+    found = set[str]()
+    while name := covering.first_failure(PROJECT, [test for test in killers if test.name not in found], None):
+        if name not in {test.name for test in killers}:
+            raise SystemExit(f"without any mutant there is a failure in {name}: mend it first.")
+        found.add(name)
+    return found
 
 
 def equivalents() -> dict[str, str]:
@@ -229,30 +258,70 @@ def equivalents() -> dict[str, str]:
 
 
 def campaign(seed: int, count: int, jobs: int) -> list[dict[str, Any]]:
+    """The rows of all mutants; those without one are tried."""
     path = ROOT / "build" / "mutants" / f"{seed}.jsonl"
     path.parent.mkdir(parents=True, exist_ok=True)
-    rows = read_rows(path)
-    done, known = {row["number"] for row in rows}, equivalents()
+    rows, drawn = read_rows(path), list(enumerate(draw(seed, count)))
+    if {number for number, _ in drawn} <= {row["number"] for row in rows}:
+        return rows[:count]
+    covering.prepare(PROJECT)
+    every = covering.cases(PROJECT)
+    while left := [entry for entry in drawn if entry[0] not in {row["number"] for row in rows}]:
+        with path.open("w") as file, ThreadPoolExecutor(jobs) as pool:
+            file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+            for future in as_completed([pool.submit(_row, seed, *entry, every) for entry in left]):
+                rows.append(row := future.result())
+                file.write(json.dumps(row, ensure_ascii=False) + "\n")
+                file.flush()
+                if row["outcome"] != "killed":
+                    print(f"{row['number']} {row['outcome']}: {row['mutant']}", flush=True)
+        bad = broken([test for test in every if test.name in {row["by"] for row in rows}])
+        every = [test for test in every if test.name not in bad]
+        rows = [row for row in rows if row["by"] not in bad]
+    return rows
 
-    def one(number: int, mutant: Mutant) -> dict[str, Any]:
-        begin, summary = time.perf_counter(), mutant.summary()
-        outcome = "equivalent" if summary in known else attempt(mutant, fails)
-        seconds = round(time.perf_counter() - begin, 1)
-        return {"seed": seed, "number": number, "mutant": summary, "outcome": outcome, "seconds": seconds}
 
-    left = [(number, mutant) for number, mutant in enumerate(draw(seed, count)) if number not in done]
-    if left:
-        check_baseline({mutant.file.split("/")[0] for _, mutant in left}, jobs)
-    with path.open("a") as file, ThreadPoolExecutor(jobs) as pool:
-        file.write("\n" if rows else "")  # after a line that was cut off
-        for future in as_completed([pool.submit(one, *entry) for entry in left]):
-            row = future.result()
-            rows.append(row)
-            file.write(json.dumps(row, ensure_ascii=False) + "\n")
-            file.flush()
-            if row["outcome"] != "killed":
-                print(f"{row['number']} {row['outcome']}: {row['mutant']}", flush=True)
-    return [row for row in rows if row["number"] < count]
+def _row(seed: int, number: int, mutant: Mutant, every: list[Case]) -> dict[str, Any]:
+    begin, summary = time.perf_counter(), mutant.summary()
+    by = "" if summary in equivalents() else killer(mutant, every)
+    outcome = "equivalent" if summary in equivalents() else "killed" if by else "survived"
+    seconds = round(time.perf_counter() - begin, 1)
+    return {"seed": seed, "number": number, "mutant": summary, "outcome": outcome, "by": by, "seconds": seconds}
+
+
+# -------------------------------------------------------------------------------------------------------- the page
+
+
+def summed(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """What came of the mutants of a seed."""
+    numbers = {name: sum(row["outcome"] == name for row in rows) for name in ("killed", "survived", "equivalent")}
+    survivors = [row["mutant"] for row in rows if row["outcome"] == "survived"]
+    score = numbers["killed"] / max(1, len(rows) - numbers["equivalent"])
+    named = {"seed": rows[0]["seed"], "mutants": len(rows), **numbers, "score": round(score, 4)}
+    return {**named, "hours": round(sum(row["seconds"] for row in rows) / 3600, 2), "survivors": survivors}
+
+
+def page(sums: list[dict[str, Any]]) -> str:
+    """The table of the page, and the survivors by name."""
+    lines = [
+        "| seed | mutants | killed | equivalent | survived | score |",
+        "| ---: | ---: | ---: | ---: | ---: | ---: |",
+    ]
+    for row in sums:
+        numbers = " | ".join(str(row[name]) for name in ("seed", "mutants", "killed", "equivalent", "survived"))
+        lines.append(f"| {numbers} | {row['score']:.1%} |")
+    survivors = [f"- ``{name}``" for row in sums for name in row["survivors"]]
+    return "\n".join([*lines, *(["", "Survivors:", "", *survivors] if survivors else [])])
+
+
+BEGIN, END = "<!-- mutants: made by `python tests/campaign/mutants.py --page` -->", "<!-- end of mutants -->"
+
+
+def write_page(sums: list[dict[str, Any]]) -> None:
+    """Put the table between its marks."""
+    before, rest = PAGE.read_text().split(BEGIN)
+    PAGE.write_text(f"{before}{BEGIN}\n{page(sums)}\n{END}{rest.split(END)[1]}")
+    SUMS.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in sums))
 
 
 def main() -> None:
@@ -261,14 +330,15 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=300)
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     parser.add_argument("--show", type=int, metavar="NUMBER")
+    parser.add_argument("--page", action="store_true", help="write docs/reliability.md from this seed")
     given = parser.parse_args()
     if given.show is not None:
         print(draw(given.seed, given.show + 1)[given.show].difference())
         return
-    rows = campaign(given.seed, given.count, given.jobs)
-    numbers = {name: sum(row["outcome"] == name for row in rows) for name in ("killed", "survived", "equivalent")}
-    score = numbers["killed"] / max(1, len(rows) - numbers["equivalent"])
-    print(f"{len(rows)} mutants of seed {given.seed}: {numbers}, score {score:.1%}")
+    sums = summed(campaign(given.seed, given.count, given.jobs))
+    if given.page:
+        write_page([sums])
+    print(json.dumps({name: value for name, value in sums.items() if name != "survivors"}))
 
 
 if __name__ == "__main__":

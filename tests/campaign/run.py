@@ -33,7 +33,7 @@ import torch
 from parts import Part, read_rows
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from gptree.protocols.provenance import commit
+from gptree.provenance import commit
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]

@@ -1,64 +1,185 @@
-"""Mutants of a made-up package, tried with a made-up test."""
+"""Mutants of a made-up package, tried with its made-up tests."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+import covering
 import mutants
 import pytest
+from covering import Case, Project
 
 CODE = '''
 """A module with 1 docstring."""
+LIMIT = 4
 def f(x: int = 3) -> int:
     require(x > 0, "x is positive")
-    if any(x) and x < 4:
+    if any([x]) and x < LIMIT:
         return -x * 2.0
     raise ValueError(f"{x + 1} is too many")
+def unused(x):
+    for a, b in zip(x, x, strict=True):
+        while a:
+            a += x[-1]
 '''
+TESTS = """
+import pytest
+from made_up.maths.f import f
+
+@pytest.fixture(scope="module")
+def value():
+    return f()
+
+def test_default(value):
+    assert value == -6
+
+def test_again(value):
+    assert f(1) == -2
+
+def test_too_many():
+    pytest.raises(Exception, f, 4)
+
+def test_broken():
+    assert f() == 6
+"""
 
 
 @pytest.fixture
-def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    (tmp_path / "maths").mkdir()
-    (tmp_path / "maths" / "f.py").write_text(CODE)
-    monkeypatch.setattr(mutants, "SOURCE", tmp_path)
-    return tmp_path
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
+    """A package of one file, and tests of which one always fails."""
+    for folder, name, text in (("src/made_up/maths", "f.py", CODE), ("tests/maths", "test_f.py", TESTS)):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / name).write_text(text.replace("require(", "print("))
+    made_up = Project(tmp_path, tmp_path / "src" / "made_up", ("maths",), ("maths",))
+    for name, value in (("ROOT", made_up.root), ("SOURCE", made_up.source), ("PROJECT", made_up)):
+        monkeypatch.setattr(mutants, name, value)
+    monkeypatch.syspath_prepend(tmp_path / "src")
+    monkeypatch.setattr(mutants, "DRAWN", ())
+    return made_up
 
 
-@pytest.mark.usefixtures("package")
-def test_every_place_is_changed_once_and_talk_is_left_alone() -> None:
-    changes = [mutant.summary().partition(" → ")[2] for mutant in mutants.draw(seed=0, count=100)]
-    assert sorted(changes) == sorted(
+def after(mutant: mutants.Mutant) -> str:
+    return mutant.summary().partition(" → ")[2]
+
+
+def test_every_place_is_changed_once_and_talk_is_left_alone(project: Project) -> None:
+    (project.source / "maths" / "f.py").write_text(CODE)
+    assert sorted(map(after, mutants.draw(seed=0, count=100))) == sorted(
         [
+            "LIMIT = 5",
             "def f(x: int=4) -> int:",
-            "if any(x) or x < 4:",
-            "if all(x) and x < 4:",
-            "if any(x) and x <= 4:",
-            "if any(x) and x < 5:",
+            "if any([x]) or x < LIMIT:",
+            "if all([x]) and x < LIMIT:",
+            "if any([x]) and x <= LIMIT:",
             "return -x / 2.0",
             "return x * 2.0",
             "return -x * 4.0",
+            "a -= x[-1]",
+            "a += x[-2]",
         ]
     )
 
 
-@pytest.mark.usefixtures("package")
+@pytest.mark.usefixtures("project")
 def test_more_mutants_of_a_seed_begin_with_the_same() -> None:
     assert mutants.draw(0, 8)[:3] == mutants.draw(0, 3)
     assert mutants.draw(0, 8) != mutants.draw(1, 8)
 
 
-@pytest.mark.usefixtures("package")
-def test_a_mutant_is_killed_by_a_test_that_sees_the_change() -> None:
-    def sees_comparisons(folder: Path, tests: str) -> bool:
-        return "x < 4" not in (folder / "gptree" / "maths" / "f.py").read_text()
+def test_lines_of_tests_are_recorded_until_a_file_changes(project: Project, capfd: pytest.CaptureFixture[str]) -> None:
+    every = {case.name.partition("::")[2]: case.lines for case in covering.cases(project)}
+    assert every == {
+        "test_default": {"maths/f.py": {5, 6, 7}},  # what the shared fixture executes belongs to all tests
+        "test_again": {"maths/f.py": {5, 6, 7}},
+        "test_too_many": {"maths/f.py": {5, 6, 7, 8}},
+    }
+    assert "3 tests" in capfd.readouterr().out
+    covering.cases(project)
+    assert not capfd.readouterr().out
+    (project.source / "maths" / "f.py").write_text(CODE.replace("require(", "len, ("))
+    covering.cases(project)
+    assert "3 tests" in capfd.readouterr().out
 
-    outcomes = {m.summary().partition(" → ")[2]: mutants.attempt(m, sees_comparisons) for m in mutants.draw(0, 8)}
-    assert outcomes["if any(x) and x <= 4:"] == "killed"
-    assert outcomes["return -x / 2.0"] == "survived"
+
+def test_a_mutant_is_killed_by_a_test_that_executes_it(project: Project) -> None:
+    every = covering.cases(project)
+    by = {after(mutant): mutants.killer(mutant, every).rpartition("::")[2] for mutant in mutants.draw(0, 100)}
+    assert by["if any([x]) and x <= LIMIT:"] == by["LIMIT = 5"] == "test_too_many"
+    assert {by["def f(x: int=4) -> int:"], by["return -x / 2.0"], by["return x * 2.0"]} <= {
+        "test_again",
+        "test_default",
+    }
+    assert by["if all([x]) and x < LIMIT:"] == by["a -= x[-1]"] == by["a += x[-2]"] == ""
 
 
-def test_tests_that_fail_without_a_mutant_are_no_measure(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mutants, "fails", lambda folder, tests: tests == "tree")
-    with pytest.raises(SystemExit, match="tests of tree fail without any mutant"):
-        mutants.check_baseline({"maths"}, jobs=2)
+def test_a_hang_and_an_end_of_the_process_kill(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    case = Case("tests/maths/test_f.py::test_default", 0.0, {})
+    for body, seconds in (("import os; os._exit(0)", 20.0), ("while True: pass", 1.0)):
+        monkeypatch.setattr(covering, "MORE", seconds)
+        code = compile(f"def f(x=1):\n    {body}", "f.py", "exec")
+        assert covering.first_failure(project, [case], ("maths/f.py", code)) == covering.DEAD
+    monkeypatch.setattr(covering, "MORE", 20.0)
+    code = compile("def g(): return 1", "f.py", "exec")
+    assert covering.first_failure(project, [case], ("maths/f.py", code)) == case.file  # which cannot import f
+    assert not covering.first_failure(project, [case], None)
+
+
+def test_a_test_that_fails_without_a_mutant_is_no_measure(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It fails in the trial of the killers, not when lines were recorded."""
+    every = covering.cases(project)
+    flaky = project.root / "tests" / "maths" / "test_f.py"
+    text = flaky.read_text()
+    flaky.write_text(text.replace("assert value == -6", "assert value == 6"))
+    monkeypatch.setattr(covering, "cases", lambda project: every)
+    rows = mutants.campaign(0, 100, jobs=1)
+    assert len(rows) == len(mutants.draw(0, 100))
+    assert "test_default" not in {row["by"].rpartition("::")[2] for row in rows}
+    by = {row["mutant"].partition(" → ")[2]: row["outcome"] for row in rows}
+    assert (by["return x * 2.0"], by["a += x[-2]"]) == ("killed", "survived")
+    assert rows == mutants.campaign(0, 100, jobs=1)  # nothing is tried again
+
+
+def test_own_tests_and_quick_ones_come_first(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    def case(name: str, seconds: float, line: int = 7) -> Case:
+        return Case(f"tests/{name}", seconds, {"maths/f.py": {line}})
+
+    every = [
+        case("model/test_b.py::b", 0.1),
+        case("maths/test_g.py::c", 9.0),
+        case("maths/test_f.py::slow", 5.0),
+        case("maths/test_f.py::quick", 4.0),
+        case("maths/test_f.py::elsewhere", 1.0, line=10),
+    ]
+    mutant = next(mutant for mutant in mutants.draw(0, 100) if after(mutant) == "return x * 2.0")
+    names = [test.name.partition("::")[2] for test in mutants.chosen(mutant, every)]
+    assert names == ["quick", "slow", "c", "b"]
+    monkeypatch.setattr(mutants, "ENOUGH", 10.0)
+    assert len(mutants.chosen(mutant, every)) == 2
+    monkeypatch.setattr(mutants, "ENOUGH", 100.0)
+    table = Case("tests/test_table.py::table", 3.0, {})
+    constant = next(mutant for mutant in mutants.draw(0, 100) if after(mutant) == "LIMIT = 5")
+    names = [test.name.partition("::")[2] for test in mutants.chosen(constant, [*every, table])]
+    assert names == [
+        "table",
+        "b",
+        "c",
+        "elsewhere",
+        "quick",
+        "slow",
+    ]  # an import executes it, so that any test may see it
+
+
+def test_the_page_shows_what_is_kept_beside_it() -> None:
+    sums = mutants.read_rows(mutants.SUMS)
+    assert f"{mutants.BEGIN}\n{mutants.page(sums)}\n{mutants.END}" in mutants.PAGE.read_text()
+    known = mutants.equivalents()
+    assert all(len(reason) > 10 for reason in known.values())
+
+
+def test_sums_name_the_survivors() -> None:
+    outcomes = ["killed", "killed", "killed", "survived", "equivalent"]
+    rows = [{"seed": 7, "mutant": f"m{n}", "outcome": outcome, "seconds": 36.0} for n, outcome in enumerate(outcomes)]
+    sums = mutants.summed(rows)
+    assert (sums["score"], sums["survivors"], sums["hours"]) == (0.75, ["m3"], 0.05)
+    assert "| 7 | 5 | 3 | 1 | 1 | 75.0% |" in mutants.page([sums])
+    assert "- ``m3``" in mutants.page([sums])

@@ -373,7 +373,8 @@ def test_demo(run: Run, tmp_path: Path) -> None:
     assert load_model(tmp_path / "d" / "model").classes_.tolist() == list(range(10))
 
 
-def test_demo_for_people(run: Run, tmp_path: Path) -> None:
+def test_demo_for_people(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gptree.cli.demo.write_figure", lambda *_, **__: None)  # they are looked at above
     shown = run("demo", "--out", tmp_path / "d").stdout
     lines = shown.splitlines()
     table = lines[lines.index("") + 1 :][:8]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -18,17 +19,26 @@ from gptree.deep.loop.processes import Processes
 
 
 def test_two_processes_equal_one(tmp_path: Path) -> None:
+    """Started as torchrun starts them."""
     script = Path(__file__).with_name("shared_training.py")
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    done = subprocess.run(
-        [*launcher, str(script), str(tmp_path)],
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        group = {"MASTER_ADDR": "localhost", "MASTER_PORT": str(free.getsockname()[1]), "WORLD_SIZE": "2"}
+    processes = [
+        subprocess.Popen(
+            [sys.executable, str(script), str(tmp_path)],
+            env={**os.environ, **group, "RANK": rank, "LOCAL_RANK": rank},
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in ("0", "1")
+    ]
+    try:
+        said = [process.communicate(timeout=120)[1] for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+    assert [process.returncode for process in processes] == [0, 0], said[0][-3000:] + said[1][-3000:]
     alone = run()
     expected = tensors_of(alone)
     for process in range(2):

@@ -126,6 +126,8 @@ def test_numbers_of_when_not_to_use_it_are_measured() -> None:
 @pytest.mark.parametrize("script", EXAMPLES, ids=name_of)
 def test_examples_run(script: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = []
+    if script.name == "deep_digits.py":
+        arguments = ["--epochs", "4"]
     if script.name == "draw_pictures.py":  # the others need nothing
         write_intents(Path("clinc150_minilm.npz"))
         arguments = ["--data", ".", "--out", "."]

@@ -14,7 +14,7 @@ from gptree.deep import Training, VariationalTree, convnet, mlp
 NAMES = np.array(["zero", "one", "two", "three", "four", "five", "six"])
 
 
-def pictures(classes: int = 5, n: int = 200) -> tuple[np.ndarray, np.ndarray]:
+def pictures(classes: int = 5, n: int = 120) -> tuple[np.ndarray, np.ndarray]:
     """n pictures (n, 8, 8) in uint8 of the first digits, and their names."""
     found = load_digits()
     few = np.flatnonzero(found.target < classes)[:n]

@@ -77,8 +77,8 @@ def test_the_vote_is_weighted_for_predictions_as_they_are_made(refit: int) -> No
 
 
 def test_it_learns() -> None:
-    model = small(how={"epochs": 15, "cross_entropy_epochs": 7}).fit(X[:150], Y[:150])
-    assert model.score(X[150:], Y[150:]) > 0.8
+    model = small(how={"epochs": 15, "cross_entropy_epochs": 7}).fit(X[:90], Y[:90])
+    assert model.score(X[90:], Y[90:]) > 0.8
     np.testing.assert_allclose(model.predict_proba(X).sum(1), 1.0)
 
 
@@ -116,24 +116,24 @@ def test_refit_is_coordinate_ascent_on_the_clean_rows_that_were_trained_on() -> 
 
 
 def test_validation_data_are_measured_and_not_trained_on() -> None:
-    model = small(how={"best": "nll", "calibrate": False}).fit(X[:150], Y[:150], validation=(X[150:], Y[150:]))
-    assert np.array_equal(model.rows_, np.arange(150))
+    model = small(how={"best": "nll", "calibrate": False}).fit(X[:90], Y[:90], validation=(X[90:], Y[90:]))
+    assert np.array_equal(model.rows_, np.arange(90))
     assert model.training.validation == 0.1  # the parameter stays
     joint = [row for row in model.log_ if row["stage"] == "joint"]
     best = min(joint, key=lambda row: row["nll"])
     assert model.best_epoch_ == best["epoch"]
-    assert model.score(X[150:], Y[150:]) == pytest.approx(best["accuracy"])
+    assert model.score(X[90:], Y[90:]) == pytest.approx(best["accuracy"])
 
 
 @pytest.mark.parametrize("refit", [0, 3])
 def test_validation_data_calibrate_as_it_predicts(refit: int) -> None:
-    model = small(predict_at="mean", refit=refit).fit(X[:150], Y[:150], validation=(X[150:], Y[150:]))
+    model = small(predict_at="mean", refit=refit).fit(X[:90], Y[:90], validation=(X[90:], Y[90:]))
     assert model.ensemble_ is not None
     chosen = model.ensemble_.weights.clone()
-    codes = torch.as_tensor(np.searchsorted(model.classes_, Y[150:]))
-    model.ensemble_.choose(torch.as_tensor(model.embed(X[150:])), codes, "mean")
+    codes = torch.as_tensor(np.searchsorted(model.classes_, Y[90:]))
+    model.ensemble_.choose(torch.as_tensor(model.embed(X[90:])), codes, "mean")
     torch.testing.assert_close(model.ensemble_.weights, chosen)
-    model.ensemble_.choose(torch.as_tensor(model.embed(X[150:])), codes, "quadrature")
+    model.ensemble_.choose(torch.as_tensor(model.embed(X[90:])), codes, "quadrature")
     assert not torch.equal(model.ensemble_.weights, chosen)
 
 
@@ -374,7 +374,8 @@ def test_the_paper_on_digits() -> None:
     model = Deep.paper("cifar", network(), augment=(RandomCrop(1),), random_state=0, device="cpu")
     model.set_params(training__epochs=10, training__cross_entropy_epochs=5, training__batch_size=16)
     model.set_params(training__learning_rate=0.05, variational__inducing=3)
-    assert model.fit(X, Y).score(X, Y) > 0.7
+    many = pictures(n=200)
+    assert model.fit(*many).score(*many) > 0.7
 
 
 @pytest.mark.parametrize("classifier", [None, GPTreeClassifier(random_state=0)], ids=["variational", "estimator"])

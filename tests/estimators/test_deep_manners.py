@@ -184,7 +184,7 @@ def test_seeds_that_would_differ(tmp_path: Any, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_bad_data() -> None:
-    bad_fit("200 rows and y 199", y=Y[:199])
+    bad_fit("120 rows and y 119", y=Y[:119])
     bad_fit("no labels", y=None)
     bad_fit("Unknown label type", y=np.linspace(0, 1, len(X)))
     bad_fit("1d array", y=np.stack([Y, Y], 1))

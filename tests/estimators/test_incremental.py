@@ -27,10 +27,10 @@ from gptree import (
     LearnKernel,
     RebuildTree,
     SessionTree,
-    SharedRoot,
 )
 from gptree.incremental import base as base_session
 from gptree.incremental import episodes
+from growing_pairs import KINDS, STRATEGIES, half_of_the_pairs, other_half_of_the_pairs
 from small_sizes import small_random_features
 
 D, BASE = 8, range(6)
@@ -42,8 +42,6 @@ PLACE = np.tile(np.arange(16), 10)  # of a row in its class
 TEST = PLACE >= 12
 
 ALWAYS = {"random_state": 0, "device": "cpu"}  # sums on a GPU differ in the last bits from one time to the next
-STRATEGIES = [SharedRoot(), SessionTree(), RebuildTree(), Graft()]
-KINDS = ["forest, growth", "forest", "paper, growth", "paper"]
 each_kind = pytest.mark.parametrize("kind", KINDS)
 two_kinds = pytest.mark.parametrize("kind", ["forest, growth", "paper"])
 each_strategy = pytest.mark.parametrize("strategy", STRATEGIES, ids=lambda value: type(value).__name__)
@@ -157,8 +155,7 @@ def test_base_posteriors_are_never_touched(kind: str, strategy) -> None:
             earlier = after
 
 
-@each_kind
-@each_strategy
+@other_half_of_the_pairs
 def test_removing_a_later_class_is_never_having_added_it(kind: str, strategy) -> None:
     model = taught(kind, strategy)
     more(model, 8, 1, 6)
@@ -170,8 +167,7 @@ def test_removing_a_later_class_is_never_having_added_it(kind: str, strategy) ->
     assert bits(none) == bits(more(start(kind, strategy), 1))
 
 
-@each_kind
-@each_strategy
+@half_of_the_pairs
 def test_undo_takes_back_every_operation(kind: str, strategy) -> None:
     operations = [
         lambda m: add(m, 6, 7),
@@ -331,8 +327,7 @@ def test_examples_of_a_novel_class_leave_the_base_nodes_alone() -> None:
 # ------------------------------------------------------------------------------------------------------ merge, rename
 
 
-@each_kind
-@each_strategy
+@half_of_the_pairs
 def test_merged_novel_classes_are_as_if_taught_as_one(kind: str, strategy) -> None:
     """To the last bit, if the class keeps the label of its host."""
     merged = taught(kind, strategy).merge_classes([6, 7], 6)
@@ -350,8 +345,7 @@ def test_merged_novel_classes_are_as_if_taught_as_one(kind: str, strategy) -> No
     assert [labels.tolist() for labels in merged.sessions_][1:] == [[6], [8]]
 
 
-@each_kind
-@each_strategy
+@other_half_of_the_pairs
 def test_a_novel_class_merged_into_a_base_class_becomes_its_examples(kind: str, strategy) -> None:
     model = taught(kind, strategy)
     merged = copy.deepcopy(model).merge_classes([1, 9], 1)

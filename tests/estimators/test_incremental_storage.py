@@ -19,12 +19,11 @@ from gptree import (
     Growth,
     Herding,
     KMeansPlusPlusExemplars,
-    RebuildTree,
     SessionTree,
-    SharedRoot,
     load_model,
 )
 from gptree.storage import StorageError
+from growing_pairs import KINDS, STRATEGIES, other_half_of_the_pairs
 from small_sizes import small_random_features
 
 RNG = np.random.default_rng(0)
@@ -36,9 +35,7 @@ TEST = PLACE >= 9
 OLD = (Y < 5) & (PLACE < 9)
 
 ALWAYS = {"random_state": 0, "device": "cpu"}
-STRATEGIES = [SharedRoot(), SessionTree(), RebuildTree(), Graft()]
-each_kind = pytest.mark.parametrize("kind", ["forest, growth", "forest", "paper, growth", "paper"])
-each_strategy = pytest.mark.parametrize("strategy", STRATEGIES, ids=lambda value: type(value).__name__)
+each_kind = pytest.mark.parametrize("kind", KINDS)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -87,8 +84,7 @@ def check_same(loaded, model) -> None:
     assert loaded.explain(X[:2]) == model.explain(X[:2])
 
 
-@each_kind
-@each_strategy
+@other_half_of_the_pairs
 def test_a_grown_model_comes_back_and_goes_on(kind: str, strategy, tmp_path) -> None:
     model = start(kind, strategy)
     model.add_classes(*shots(5, 6)).add_examples(*shots(6, 1, begin=4, end=6)).add_classes(*shots(7))
@@ -110,8 +106,7 @@ def test_a_grown_model_comes_back_and_goes_on(kind: str, strategy, tmp_path) -> 
     assert bits(again) == bits(load_model(tmp_path / "first"))
 
 
-@pytest.mark.parametrize("kind", ["forest, growth", "paper"])
-@each_strategy
+@pytest.mark.parametrize(("kind", "strategy"), list(zip(["forest, growth", "paper"] * 2, STRATEGIES, strict=True)))
 def test_ten_sessions_are_taken_back_after_reloading(kind: str, strategy, tmp_path) -> None:
     model = start(kind, strategy)
     states = [bits(model)]

@@ -15,11 +15,13 @@ from sklearn.utils.estimator_checks import check_estimator
 from gptree import CoordinateAscent, Gibbs, GPForestClassifier, GPTreeClassifier, InducingPoints, SubsetOfData
 
 X_TRAIN, X_TEST, Y_TRAIN, Y_TEST = train_test_split(
-    *load_digits(return_X_y=True), train_size=300, test_size=300, random_state=0
+    *load_digits(return_X_y=True), train_size=250, test_size=300, random_state=0
 )
 
 
-@pytest.mark.parametrize("estimator", [GPTreeClassifier(), GPForestClassifier(n_estimators=2)], ids=["tree", "forest"])
+@pytest.mark.parametrize(
+    "estimator", [GPTreeClassifier(), GPForestClassifier(n_estimators=2, prior_mean="lda")], ids=["tree", "forest"]
+)
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
 def test_passes_all_of_check_estimator(estimator):
     check_estimator(estimator)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import threading
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -29,9 +30,14 @@ READS: dict[str, Callable[[Any], Any]] = {
 }
 
 
-def fitted() -> GPForestClassifier:
+@cache
+def base() -> GPForestClassifier:
     model = GPForestClassifier(n_estimators=2, prior_mean="lda", random_state=0, device="cpu")
     return model.fit(X[OLD], Y[OLD])
+
+
+def fitted() -> GPForestClassifier:
+    return copy.deepcopy(base())
 
 
 @pytest.fixture(scope="module")

@@ -33,7 +33,7 @@ from gptree.experts import (
 from small_sizes import small_random_features
 
 X, Y = load_digits(return_X_y=True)
-BASE, LATER, NEW = np.flatnonzero(Y[:250] < 7), np.flatnonzero(Y[:60] >= 7), slice(300, 700)
+BASE, LATER, NEW = np.flatnonzero(Y[:250] < 7), np.flatnonzero(Y[:60] >= 7), slice(300, 500)
 
 EXPERTS = {
     "LDA": LDA(),

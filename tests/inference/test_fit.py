@@ -83,7 +83,7 @@ def test_workers_give_the_numbers_of_one_process(backend: str) -> None:
 def test_a_dask_cluster_gives_the_numbers_of_one_process() -> None:
     serial = {case: fit(case) for case in CASES}
     with (
-        LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None) as cluster,
+        LocalCluster(n_workers=1, threads_per_worker=1, processes=True, dashboard_address=None) as cluster,
         Client(cluster),
         joblib.parallel_config(backend="dask"),
     ):
@@ -209,7 +209,7 @@ def test_the_gradient_is_that_of_the_converged_bound(
     seen = record_gradients(monkeypatch)
     of = FEW if name == "rbf" else problems([7, 3])
     start = kernel(name)
-    learn = LearnKernel(steps=100, rate=1.0, per_node=per_node, node_weights=node_weights)
+    learn = LearnKernel(steps=40, rate=1.0, per_node=per_node, node_weights=node_weights)
     learn_kernel(of, start, features(), learn, BUDGET)
 
     rows = torch.tensor([sum(plain(p).b.tolist()) for p in of], dtype=torch.float64)  # one of weight ½ is half a row

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import pytest
@@ -270,7 +271,7 @@ def test_inducing_points_are_distinct_and_no_class_is_without_one() -> None:
     assert len(class_inducing(X, y, 1, label_hashes(["a", "b", "c"]), seed=0)) == 3
 
 
-def blobs(n: int = 900, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+def blobs(n: int = 400, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     means = np.random.default_rng(7).normal(size=(6, 5))
     random = np.random.default_rng(seed)
     y = random.integers(6, size=n)
@@ -285,6 +286,11 @@ def fitted(**parameters) -> GPTreeClassifier:
     return GPTreeClassifier(**{"random_state": 0, **parameters}).fit(X, Y)
 
 
+@cache
+def dense_model(prior_mean: str | None) -> GPTreeClassifier:
+    return fitted(prior_mean=prior_mean, inference=CoordinateAscent(), node_limit=None)
+
+
 def score(model: GPTreeClassifier) -> tuple[float, float]:
     """Accuracy and negative log-likelihood on new rows."""
     log_p, codes = model.predict_log_proba(X_NEW), np.searchsorted(model.classes_, Y_NEW)
@@ -297,13 +303,14 @@ def score(model: GPTreeClassifier) -> tuple[float, float]:
 def test_the_estimator_is_near_coordinate_ascent(prior_mean: str | None, batch_size: int | None) -> None:
     inference = SparseVariational(inducing=20, batch_size=batch_size, epochs=10)
     model = fitted(prior_mean=prior_mean, inference=inference)
-    dense = fitted(prior_mean=prior_mean, inference=CoordinateAscent(), node_limit=None)
+    dense = dense_model(prior_mean)
     (accuracy, nll), (dense_accuracy, dense_nll) = score(model), score(dense)
     assert accuracy > dense_accuracy - 0.02
     assert nll < dense_nll + 0.03
     assert set(model.diagnostics_["posterior"]) == {"sparse"}
     assert np.isfinite(model.diagnostics_["bound"]).all()
-    assert np.corrcoef(model.novelty_score(X_NEW), dense.novelty_score(X_NEW))[0, 1] > 0.95
+    some = X_NEW[:200]
+    assert np.corrcoef(model.novelty_score(some), dense.novelty_score(some))[0, 1] > 0.95
 
 
 def test_nodes_share_the_points_of_their_classes_up_to_a_cap() -> None:

@@ -12,9 +12,11 @@ from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 
 from gptree.protocols.markup import escaped
 from gptree.protocols.plots import method_style
@@ -101,9 +103,14 @@ def write_run(folder: Path, rows: list[Row], details: list[Row] | None = None, e
 
 @pytest.fixture
 def no_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
-    """For tests of the words and tables alone: rendering the pictures is most of the work."""
+    """For tests of the words and tables alone: drawing is most of the work."""
     for module in ("markup", "report"):
         monkeypatch.setattr(f"gptree.protocols.{module}.inline_svg", lambda *_, **__: "")
+    axes = MagicMock()
+    axes.figure.figure = Figure()
+    drawing = {"_axes": axes, "plot_tree": Figure(), "plot_reliability": None, "draw_trade_off": None}
+    for name, result in {**drawing, "draw_confusion": None}.items():
+        monkeypatch.setattr(f"gptree.protocols.report.{name}", lambda *_, result=result, **__: result)
 
 
 @pytest.fixture(scope="module")
@@ -172,9 +179,9 @@ class Page(HTMLParser):
 # ----------------------------------------------------------------------------------------------------------- content
 
 
-def test_page_is_beside_the_rows_or_where_it_is_told(tmp_path: Path) -> None:
-    run = write_run(tmp_path / "run", made_up_rows(), made_up_details())
-    assert write_report(run) == run / "report.html"
+def test_page_is_beside_the_rows_or_where_it_is_told(page_path: Path, tmp_path: Path) -> None:
+    run = page_path.parent
+    assert page_path == run / "report.html"
     elsewhere = write_report(str(run), str(tmp_path / "page.html"))
     assert elsewhere.read_bytes() == (run / "report.html").read_bytes()  # nothing on it depends on time or place
     with pytest.raises(FileNotFoundError, match="there is no folder"):

@@ -435,7 +435,7 @@ def run(name: str, folder: Path | None, after: float = math.inf, **how: Any) -> 
 def test_resumed_is_the_same_to_the_bit(tmp_path: Path, name: str) -> None:
     """3 batches are for checks, 4 for each of 2 epochs before the head, 1 for the head, 4 for each of 2 with it."""
     expected = run(name, None)
-    for number, after in enumerate((9, 13, 14, 18)):
+    for number, after in enumerate((9, 18)):
         folder = tmp_path / str(number)
         with pytest.raises(Interrupted):
             run(name, folder, after, checkpoint_steps=1)

@@ -64,11 +64,13 @@ from benchmarks.core.pictures import load
 from benchmarks.core.trials import Trial
 from benchmarks.experiments.deep import tables as made
 from benchmarks.experiments.deep.methods import MEASURED, REFIT_SWEEPS, SOFTMAX, all_trials
+from benchmarks.experiments.deep.second_layer import SecondLayer
 from gptree.deep import (
     Arrays,
     Cosine,
     CrossEntropy,
     Cutout,
+    Milestones,
     RandomCrop,
     RandomFlip,
     Trained,
@@ -94,6 +96,7 @@ OF_TRAINING = (
     "embedding",
     "learning_rate",
     "warmup",
+    "milestones",
     "objective_weight",
     "head_weight",
     "label_smoothing",
@@ -104,7 +107,32 @@ OF_TRAINING = (
 
 def make_head(trial: Trial) -> Any:
     settings = {name: value for name, value in trial.settings.items() if name not in OF_TRAINING}
-    return {"SV-DKL": SVDKL, "GPDNN": GPDNN}.get(trial.method, VariationalTree)(**settings)
+    kinds = {"SV-DKL": SVDKL, "GPDNN": GPDNN, "two softmax layers": SecondLayer}
+    return kinds.get(trial.method.split(",")[0], VariationalTree)(**settings)
+
+
+def make_training(trial: Trial) -> Training:
+    """Settings with `milestones` are the paper's: the best epoch on held-out pictures counts, and is not calibrated."""
+    given = trial.settings
+    epochs, published = given["epochs"], "milestones" in given
+    joint = 0 if trial.method.startswith(SOFTMAX) else round(0.6 * epochs)
+    return Training(
+        epochs=epochs,
+        cross_entropy_epochs=epochs - joint,
+        objective=CrossEntropy(label_smoothing=given.get("label_smoothing", 0.0)),
+        objective_weight=given.get("objective_weight", 0.0),
+        head_weight=given.get("head_weight", 1.0),
+        batch_size=given["batch"],
+        learning_rate=given["learning_rate"],
+        nesterov=not published,
+        schedule=Milestones(tuple(given["milestones"])) if published else Cosine(warmup=given["warmup"]),
+        validation=given.get("validation"),
+        best="accuracy" if published else "last",
+        calibrate="validation" in given and not published,  # and never on the test set
+        validate_every=5 if published else 10,
+        mixed_precision="bf16" if torch.cuda.is_available() else "no",
+        checkpoint_epochs=20,
+    )
 
 
 def run(trial: Trial, folder: Path) -> Mapping[str, Any]:
@@ -113,25 +141,9 @@ def run(trial: Trial, folder: Path) -> Mapping[str, Any]:
     cut_out = (Cutout(trial.settings["cutout"]),) if "cutout" in trial.settings else ()
     learned = Arrays(pictures.X[~test], augment=(RandomCrop(4), RandomFlip(), *cut_out))
     asked = Arrays(pictures.X[test], mean=learned.mean, std=learned.std)
-    epochs, validation = trial.settings["epochs"], trial.settings.get("validation")
-    joint = 0 if trial.method.startswith(SOFTMAX) else round(0.6 * epochs)
-    training = Training(
-        epochs=epochs,
-        cross_entropy_epochs=epochs - joint,
-        objective=CrossEntropy(label_smoothing=trial.settings.get("label_smoothing", 0.0)),
-        objective_weight=trial.settings.get("objective_weight", 0.0),
-        head_weight=trial.settings.get("head_weight", 1.0),
-        batch_size=trial.settings["batch"],
-        learning_rate=trial.settings["learning_rate"],
-        schedule=Cosine(warmup=trial.settings["warmup"]),
-        validation=validation,
-        calibrate=validation is not None,  # and never on the test set
-        validate_every=10,
-        mixed_precision="bf16" if torch.cuda.is_available() else "no",
-        checkpoint_epochs=20,
-    )
     name = "-".join([trial.data, trial.method.split(",")[0].lower(), trial.key])
-    measured = (asked, pictures.y[test]) if validation is None else None
+    training = make_training(trial)
+    measured = (asked, pictures.y[test]) if training.validation is None else None
     result = train(
         resnet18(trial.settings["embedding"], "cifar", seed=trial.seed),
         learned,

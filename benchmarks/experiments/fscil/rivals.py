@@ -30,8 +30,6 @@ from gptree.rivals.networks.settings import NetworkRivalSettings, PerClass
 
 #: Of a session's row, what names the run: the trial has it already.
 NAMES = ("data", "method", "settings", "seed", "versions", "machine", "commit")
-#: Rivals whose features have both signs: their networks have no last rectifier.
-SIGNED = ("lucir", "podnet")
 TAO, TUNED, FROZEN = "tao", "tuned", "learning rate 0"
 #: Rows of rehearsed sessions.
 REHEARSED = RESULTS / "fscil-rehearsal.jsonl"
@@ -43,14 +41,10 @@ TEMPERATURES = np.geomspace(1e-3, 30.0, 181)
 
 
 def base_name(data: str, settings: NetworkRivalSettings, rival: str, seed: int, rehearsal: bool) -> str:
-    kind = f"{settings.objective.name}{'-signed' if is_signed(rival, settings) else ''}"
+    kind = settings.objective.name
     if rival == "sdc":
         kind = "metric-published" if is_published(settings) else "metric"
     return f"{data}-{kind}{'-rehearsal' if rehearsal else ''}-{seed}"
-
-
-def is_signed(rival: str, settings: NetworkRivalSettings) -> bool:
-    return rival in SIGNED and settings.objective.name != "unit-linear"
 
 
 def base_network(
@@ -58,10 +52,11 @@ def base_network(
 ) -> BaseNetwork:
     """The network that a rival begins with; trained when it is first asked for, and kept in `bases`.
 
-    That of SDC is the network of most others after its epochs of metric learning.
+    All but PODNet begin with the same, SDC after its epochs of metric learning. It has no last rectifier, for LUCIR
+    and PODNet compare features of both signs.
     """
     own, name = SETS[data], base_name(data, settings, rival, seed, rehearsal)
-    backbone = own.backbone(folder, seed, rectified=not is_signed(rival, settings))
+    backbone = own.backbone(folder, seed, rectified=False)
     path = folder / "bases" / name
     if path.exists():
         return BaseNetwork.load(path, backbone)

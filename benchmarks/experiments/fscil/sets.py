@@ -54,7 +54,11 @@ class Set:
         return {"mean": (0.0,) * 3, "std": (1 / 255,) * 3} if self.stem is None else {}
 
 
-def _training(epochs: int, rate: float, batch: int, validation: int) -> Training:
+#: Of base networks: those of the paper.
+EPOCHS = 100
+
+
+def _training(rate: float, batch: int, validation: int, epochs: int = EPOCHS) -> Training:
     return Training(
         epochs=epochs,
         cross_entropy_epochs=epochs,
@@ -75,7 +79,7 @@ SETS: dict[str, Set] = {
         "mini-imagenet",
         60,
         (40, 5, 0.1),
-        _training(45, 0.2, 256, 20),
+        _training(0.2, 256, 20),
         (RandomResizedCrop(0.2), RandomFlip(), ColourJitter(0.4, 0.4, 0.4)),
         stem="small",
     ),
@@ -84,7 +88,7 @@ SETS: dict[str, Set] = {
         "cub",
         100,
         (80, 10, 0.25),
-        _training(45, 0.2, 128, 5),
+        _training(0.1, 128, 5),
         (RandomResizedCrop(0.3), RandomFlip(), ColourJitter(0.3, 0.3, 0.3)),
         size=224,
     ),
@@ -93,7 +97,7 @@ SETS: dict[str, Set] = {
         "cifar100",
         60,
         (40, 5, 0.1),
-        _training(45, 0.2, 256, 25),
+        _training(0.2, 256, 25),
         (RandomCrop(4), RandomFlip()),
         stem="cifar",
     ),

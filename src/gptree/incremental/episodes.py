@@ -218,7 +218,7 @@ def _best(
     Where there is no query the last candidate is taken, the smoothest, with the temperature that the spread of the
     scores of `probe` suggests.
     """
-    labels = torch.cat([e.labels for e in episodes]) if episodes else torch.zeros(0)
+    labels = torch.cat([e.labels for e in episodes]) if episodes else torch.tensor([])
     if len(labels) == 0:
         settings, scores = candidates[-1]
         temperature = temperature_centre(probe(), spread=2.0)

@@ -265,10 +265,8 @@ def _extended(
     shots = np.mean([len(c.features) for c in registry.novel])
     weights = torch.as_tensor(np.minimum(1.0, shots / counts)[y]).to(base.X)
     data = TrainingData(memory.X, y, keys, left_out, weights)
-    known = [
-        np.where(place.base_nodes >= 0, np.append(nodes, -1)[place.base_nodes], -1)
-        for place, nodes in zip(placed, frozen.node_of, strict=True)
-    ]
+    # −1 is a new node there, and the last entry here
+    known = [np.append(nodes, -1)[place.base_nodes] for place, nodes in zip(placed, frozen.node_of, strict=True)]
     trees = tuple(place.tree for place in placed)
     keeps = not config.strategy.rebuilds
     model = _fitted(frozen.model, trees, known, data, memory.rows, memory.features, config, keeps)

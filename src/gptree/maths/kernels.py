@@ -162,7 +162,7 @@ def _isotropic_rbf(kernel: Kernel) -> tuple[Tensor, Tensor] | None:
 
 def _node_rbf(scale: Tensor, length: Tensor, x: Tensor, other: Tensor) -> Tensor:
     """s_v exp(−½ ‖x − x′‖² / ℓ_v²) (V, n, m); rows x′ that all nodes share, an expanded tensor, are met once."""
-    centre = other[0].mean(0) if other.shape[1] else 0.0
+    centre = other[0].mean(0)
     shared = other.stride(0) == 0
     x, other = x - centre, (other[:1] if shared else other) - centre
     norm, other_norm = (0.5 * each.square().sum(-1) for each in (x, other))

@@ -51,16 +51,18 @@ _FARTHEST = 32.0
 _TERMS = 25
 
 _COPIES = 6  # most candidates that an element gets in one pass
+# Elements drawn at a time: on a CPU the intermediate values should fit the cache.
+_BLOCK_CPU, _BLOCK_ACCELERATOR = 2**16, 2**20
+# Candidates below which the overhead of a pass outweighs its arithmetic.
+_WORTHWHILE_CPU, _WORTHWHILE_ACCELERATOR = 2**12, 2**20
 
 
 def _block(device: torch.device) -> int:
-    """Elements drawn at a time: on a CPU the intermediate values should fit the cache."""
-    return 2**16 if device.type == "cpu" else 2**20
+    return _BLOCK_CPU if device.type == "cpu" else _BLOCK_ACCELERATOR
 
 
 def _worthwhile(device: torch.device) -> int:
-    """Candidates below which the overhead of a pass outweighs its arithmetic."""
-    return 2**12 if device.type == "cpu" else 2**20
+    return _WORTHWHILE_CPU if device.type == "cpu" else _WORTHWHILE_ACCELERATOR
 
 
 def log_cosh(x: Tensor) -> Tensor:

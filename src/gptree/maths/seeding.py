@@ -48,11 +48,12 @@ def kmeans_plus_plus_order(features: np.ndarray, random: np.random.Generator, li
     chosen: list[int] = []
     distance = np.square(features - features.mean(0)).sum(-1)
     pick = int(first_nearest(distance, float(np.square(features).sum(-1).max())))
-    distance = np.full(len(features), np.inf)
+    distance, difference = np.full(len(features), np.inf), np.empty_like(features)
     while True:
         chosen.append(pick)
         taken[pick] = True
-        distance = np.minimum(distance, np.square(features - features[pick]).sum(-1))
+        np.subtract(features, features[pick], out=difference)
+        distance = np.minimum(distance, np.square(difference, out=difference).sum(-1))
         distance[taken] = 0.0
         total = distance.sum()
         if len(chosen) >= min(limit, len(features)) or not total > 0.0:

@@ -90,7 +90,7 @@ def novelty_threshold(novelty: np.ndarray, y: np.ndarray, reject: float) -> floa
     if (count > 1).any():
         novelty, count = novelty[count > 1], count[count > 1]
     order = np.argsort(novelty)
-    weight = 1.0 / count[order]
+    weight = np.reciprocal(count[order], dtype=float)
     weight /= weight.sum()
     points = 1.0 / np.square(weight).sum()  # so many equal ones
     share = np.cumsum(weight) * points / (points + 1.0)

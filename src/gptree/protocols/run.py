@@ -14,8 +14,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from gptree.metrics import accuracy, auroc, columns, ece, most_confused, nll, reliability_curve
-from gptree.protocols.provenance import commit, machine, versions
 from gptree.protocols.streams import SessionStream
+from gptree.provenance import commit, machine, versions
 
 _PAIRS = 40  # confused pairs that the details keep
 

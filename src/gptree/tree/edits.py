@@ -112,7 +112,7 @@ def replace_leaf(tree: ClassTree, class_index: int, subtree: ClassTree) -> Class
     if not 0 <= class_index < tree.n_classes:
         raise ValueError(f"There is no class {class_index}: the classes are 0 … {tree.n_classes - 1}.")
     position = tree.position[class_index]
-    new_classes = np.concatenate(([class_index], tree.n_classes + np.arange(subtree.n_classes - 1)))
+    grafted_classes = np.where(subtree.order == 0, class_index, tree.n_classes - 1 + subtree.order)
     # In pre-order lo never falls; the ancestors of the leaf and all nodes left of it have lo ≤ position.
     row = np.searchsorted(tree.lo, position, side="right")
 
@@ -121,7 +121,7 @@ def replace_leaf(tree: ClassTree, class_index: int, subtree: ClassTree) -> Class
         return np.concatenate((shifted[:row], grafted + position, shifted[row:]))
 
     return ClassTree(
-        np.concatenate((tree.order[:position], new_classes[subtree.order], tree.order[position + 1 :])),
+        np.concatenate((tree.order[:position], grafted_classes, tree.order[position + 1 :])),
         graft(tree.lo, subtree.lo),
         graft(tree.mid, subtree.mid),
         graft(tree.hi, subtree.hi),

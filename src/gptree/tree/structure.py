@@ -230,8 +230,7 @@ class ClassTree(JsonValue):
         classes = np.sort(members)
         # A leaf takes no rows; an inner node takes its own and those of its n − 2 descendants.
         rows = slice(vertex, vertex + len(members) - 1)
-        offset = self.lo[vertex] if len(members) > 1 else 0
-        cuts = (array[rows] - offset for array in (self.lo, self.mid, self.hi))
+        cuts = (array[rows] - self.position[members[0]] for array in (self.lo, self.mid, self.hi))
         return ClassTree(np.searchsorted(classes, members), *cuts), classes
 
     def _check_vertex(self, vertex: int) -> None:

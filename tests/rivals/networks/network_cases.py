@@ -14,7 +14,7 @@ from gptree.rivals import NETWORK_RIVALS, BaseNetwork, NetworkRival, NetworkRiva
 
 N_BASE, SHOTS = 6, 5
 TRAINING = Training(
-    epochs=20, cross_entropy_epochs=20, batch_size=30, learning_rate=0.2, validation=None, calibrate=False
+    epochs=20, cross_entropy_epochs=20, batch_size=30, learning_rate=0.05, validation=None, calibrate=False
 )
 #: Of a preset, smaller than it is; digits are no mirror images of digits.
 SMALL: dict[str, Any] = {"session__steps": 4, "mirror": False}

@@ -229,7 +229,7 @@ def test_presets_of_tao(data: Any, rate: float, steps: int, memory_weight: float
         assert (settings.session.learning_rate, settings.session.steps) == (rate, steps)
         assert (settings.rule, settings.new_rows, settings.memory.total) == ("classifier", "random", 400)
         assert settings.session.nesterov
-        assert settings.objective.name == "unit-linear"
+        assert settings.objective == LUCIRSettings.tuned().objective
     assert eeil_settings.memory_weight == memory_weight
     assert eeil_settings.distillation == (0.8 if data == "cub" else 1.0)
     assert lucir.less_forget == less_forget

@@ -21,7 +21,7 @@ from gptree.rivals.networks.blocks import (
     mean_over,
     nearest_mean_scores,
 )
-from gptree.rivals.networks.classifiers import LearnedCosine, SessionClassifier, UnitLinear
+from gptree.rivals.networks.classifiers import LearnedCosine, SessionClassifier, unit_rows
 
 
 def rows(n: int, d: int, seed: int = 0) -> Tensor:
@@ -132,9 +132,9 @@ def test_means_over_some_rows() -> None:
 
 def test_classifiers_are_those_of_their_objectives_and_grow_at_the_end() -> None:
     features = rows(4, 6)
-    for objective in (UnitLinear(), LearnedCosine()):
-        layer = objective.layer(6, 3, 0, torch.float64)
-        classifier = SessionClassifier([layer.weight], getattr(layer, "scale", None))
+    layer = LearnedCosine().layer(6, 3, 0, torch.float64)
+    layer.scale.data.fill_(3.0)
+    for classifier in (SessionClassifier([layer.weight], layer.scale), SessionClassifier([unit_rows(layer)])):
         torch.testing.assert_close(classifier(features), layer.scores(features))
         before = classifier(features)
         classifier.grow(rows(2, 6, 1))

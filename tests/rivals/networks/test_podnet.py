@@ -270,6 +270,7 @@ def test_presets_and_wrong_settings():
         (8.0, 10.0),
     ]
     assert PODNetSettings.tao("cub").memory.quotas(2, 3).tolist() == [20, 20, 20]
+    assert PODNetSettings.tao("cub").session.learning_rate == 1e-3  # at 0.01 a ResNet-18 is lost in two steps
     grid = PODNetSettings.tuned().candidates()
     assert len(grid) == 10
     assert grid[0].session.learning_rate == 0

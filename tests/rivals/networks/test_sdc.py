@@ -234,6 +234,8 @@ def test_presets_and_wrong_settings():
         "cifar100": 0.2,
         "cub": 0.3,
     }
+    published = SDCSettings.tao("cub")
+    assert published.session.learning_rate == published.base_learning_rate == 1e-6
     grid = SDCSettings.tuned().candidates()
     assert len(grid) == 28
     assert grid[0].session.learning_rate == 0

@@ -12,10 +12,11 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from gptree.deep.heads.base import Problem
-from gptree.deep.heads.gp_tree import TreeHead
+from gptree.deep.heads.gp_tree import LARGEST_JITTER, TreeHead
 from gptree.inference import class_inducing
 from gptree.maths.kernels import as_kernel
 from gptree.settings import Settings, require, require_whole
+from gptree.storage import Array
 from gptree.tree import ClassTree, build_tree, label_hashes
 
 #: Sweeps over all rows before the first joint step.
@@ -91,7 +92,10 @@ class VariationalTree(Settings):
     def stored_head(self, structure: Any, tensors: Mapping[str, Tensor], problem: Problem) -> TreeHead:
         """A head that such tensors of a `state_dict` can be loaded into."""
         tree, points = ClassTree.from_json(structure), torch.zeros_like(tensors["points"])
-        return self._head_at(tree, points, tensors["point_class"], problem)
+        sizes = {"C": tree.n_classes, "P": len(points)}
+        point_class = Array("P", below="C").check("point_class", tensors.get("point_class"), sizes)
+        Array("", least=1e-12, most=1.001 * LARGEST_JITTER).check("jitter", tensors.get("jitter"), sizes)
+        return self._head_at(tree, points, point_class, problem)
 
     def _head_at(self, tree: ClassTree, points: Tensor, point_class: Tensor, problem: Problem) -> TreeHead:
         counts = torch.as_tensor(np.bincount(problem.y, minlength=len(problem.labels)), device=points.device)

@@ -37,7 +37,7 @@ from gptree.deep.loop.checkpoints import ROWS_LOOKED_AT
 from gptree.estimators.deep_inputs import Inputs, as_source, dtype_of, labels_of
 from gptree.rivals.incremental.base import require_new
 from gptree.rivals.networks.blocks import exemplar_means, imprinted, nearest_mean_scores
-from gptree.rivals.networks.classifiers import SessionClassifier
+from gptree.rivals.networks.classifiers import SessionClassifier, unit_rows
 from gptree.rivals.networks.lesson import ROWS, Lesson, Step
 from gptree.rivals.networks.memory import Memory, herded_rows, raw_rows
 from gptree.rivals.networks.model import BaseNetwork, Model, frozen, require_base, staged
@@ -128,8 +128,8 @@ class NetworkRival(SettingsParameters, ClassifierMixin, BaseEstimator, ABC, Gene
             staged(self.backbone)
 
     def _classifier(self, layer: ObjectiveLayer) -> nn.Module:
-        """The classifier of the base classes, from the layer of the objective."""
-        return SessionClassifier([layer.weight], getattr(layer, "scale", None))
+        """The classifier of the base classes, from the layer of the objective: linear on unit features."""
+        return SessionClassifier([unit_rows(layer)])
 
     def _begin(self, model: Model, base: BaseNetwork, source: Source, y: np.ndarray) -> SessionState:
         """The state after the base session, from the trained model and rows of classes y (n,)."""

@@ -62,24 +62,12 @@ class SessionClassifier(nn.Module):
 
 
 @dataclass(frozen=True, kw_only=True)
-class UnitLinear(Objective):
-    """Cross-entropy of the softmax of w_cᵀ f / ‖f‖: a linear layer without bias on unit features.
-
-    The base networks of Tao et al. (2020) are trained so; `Objective` has more parameters.
-    """
-
-    name: ClassVar[str] = "unit-linear"
-
-    def logits(self, layer: ObjectiveLayer, embeddings: Tensor) -> Tensor:
-        return functional.linear(unit(embeddings), layer.weight)
-
-    def cost(self, logits: Tensor, y: Tensor) -> Tensor:
-        return functional.cross_entropy(logits, y)
-
-
-@dataclass(frozen=True, kw_only=True)
 class LearnedCosine(Objective):
-    """Cross-entropy of the softmax of η cos(w_c, f) with η learned, from 1 on; `Objective` has more parameters."""
+    """Cross-entropy of the softmax of η cos(w_c, f) with η learned, from 1 on; `Objective` has more parameters.
+
+    `unit_rows` makes of it the linear layer on unit features that Tao et al. (2020) have. Trained as that layer, weight
+    decay keeps its rows short, no row is ever fitted, and the network learns less; the scale has no decay.
+    """
 
     name: ClassVar[str] = "learned-cosine"
 
@@ -92,6 +80,12 @@ class LearnedCosine(Objective):
 
     def cost(self, logits: Tensor, y: Tensor) -> Tensor:
         return functional.cross_entropy(logits, y)
+
+
+def unit_rows(layer: ObjectiveLayer) -> Tensor:
+    """(C, d) rows v_c = η w_c / ‖w_c‖ of the layer of `LearnedCosine`: v_cᵀ f / ‖f‖ are its logits."""
+    assert isinstance(layer, ScaledLayer)
+    return layer.scale * normalize(layer.weight, dim=1)
 
 
 class ScaledLayer(ObjectiveLayer):

@@ -6,13 +6,13 @@ import math
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Self
 
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.functional import cosine_similarity
 
-from gptree.deep import Objective
+from gptree.deep import ObjectiveLayer
 from gptree.rivals.networks.base import NetworkRival
 from gptree.rivals.networks.blocks import cross_entropy, mean_over
-from gptree.rivals.networks.classifiers import LearnedCosine, UnitLinear
+from gptree.rivals.networks.classifiers import ScaledLayer, SessionClassifier
 from gptree.rivals.networks.lesson import Lesson, Step
 from gptree.rivals.networks.model import require_signed
 from gptree.rivals.networks.settings import (
@@ -63,11 +63,6 @@ class LUCIRSettings(NetworkRivalSettings):
         require_whole("negatives", self.negatives, 1)
         for name in ("less_forget", "ranking", "margin"):
             require(getattr(self, name) >= 0, f"{name} must not be negative, got {getattr(self, name)}.")
-
-    @property
-    def objective(self) -> Objective:
-        """A cosine classifier with a learned scale, or a linear one."""
-        return LearnedCosine() if self.classifier == "cosine" else UnitLinear()
 
     @classmethod
     def tao(cls, data: Data) -> Self:
@@ -121,6 +116,12 @@ class LUCIR(NetworkRival[LUCIRSettings]):
         super()._check()
         if self._settings.classifier == "cosine":
             require_signed(self.backbone, "LUCIR with a cosine classifier")
+
+    def _classifier(self, layer: ObjectiveLayer) -> nn.Module:
+        if self._settings.classifier == "linear":
+            return super()._classifier(layer)
+        assert isinstance(layer, ScaledLayer)
+        return SessionClassifier([layer.weight], layer.scale)
 
     def _loss(self, step: Step, lesson: Lesson) -> Tensor:
         settings, n_new = self._settings, step.student.logits.shape[1] - lesson.n_old

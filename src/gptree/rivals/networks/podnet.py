@@ -90,14 +90,15 @@ class PODNetSettings(NetworkRivalSettings):
     def tao(cls, data: Data) -> Self:
         """As the GP-Tree paper says it ran PODNet, and as the released settings have it where it does not say.
 
-        100 steps on the whole network, of 512 rows; 20 exemplars a class. The released learning rate of ImageNet is
-        above that which the paper chose for the base session of CUB, which is taken there.
+        100 steps on the whole network, of 256 rows; 20 exemplars a class; 1e-3, the least of the rates that the paper
+        tries. The released rates of sessions (0.1 and 0.05) go with batch normalisation that is trained; where it is
+        held, the distilled distances, whose gradient is as large near zero as far from it, throw a network off in the
+        second step.
         """
         require_data(data)
         cifar = data == "cifar100"
-        rate = {"mini-imagenet": 0.05, "cifar100": 0.1, "cub": 0.01}[data]
         return cls(
-            session=sgd(rate, 100, batch_size=512, trainable="all"),
+            session=sgd(1e-3, 100, batch_size=256, trainable="all"),
             memory=PerClass(20, 20),
             weights=(3.0, 1.0) if cifar else (8.0, 10.0),
             fine_tuning=sgd(0.05 if cifar else 0.01, 20),

@@ -12,7 +12,7 @@ import numpy as np
 from torch import nn
 
 from gptree.deep import Cosine, Milestones, Objective, Schedule
-from gptree.rivals.networks.classifiers import UnitLinear
+from gptree.rivals.networks.classifiers import LearnedCosine
 from gptree.settings import Settings, require, require_whole
 
 Data = Literal["mini-imagenet", "cifar100", "cub"]
@@ -213,7 +213,7 @@ class NetworkRivalSettings(Settings, ABC):
     @property
     def objective(self) -> Objective:
         """What the base network is trained with; methods whose objectives are equal can share one."""
-        return UnitLinear()
+        return LearnedCosine()
 
     @classmethod
     @abstractmethod

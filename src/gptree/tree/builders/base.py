@@ -128,9 +128,10 @@ def divide(hashes: np.ndarray, split: Callable[[np.ndarray], np.ndarray]) -> Cla
         if len(members) == 1:
             order[lo] = members[0]
             continue
-        side = split(members) if len(members) > 2 else np.array([False, True])
+        halves = members > np.sort(members)[(len(members) - 1) // 2]
+        side = split(members) if len(members) > 2 else halves
         if side.all() or not side.any():
-            side = members > np.sort(members)[(len(members) - 1) // 2]
+            side = halves
         if side[np.argmin(members)]:
             side = ~side
         mid = lo + len(members) - int(side.sum())

@@ -41,6 +41,11 @@ def halves(preference: np.ndarray) -> np.ndarray:
     return assigned
 
 
+def gram_pays(n: int, d: int, restarts: int) -> bool:
+    """Whether the Gram matrix, n²d once, is cheaper than 2nd·restarts a step."""
+    return n <= min(d, 10 * restarts)
+
+
 def two_means(points: np.ndarray, restarts: int, assign: Assignment, generator: np.random.Generator) -> np.ndarray:
     """The best of several runs of 2-means with k-means++ seeds.
 
@@ -48,12 +53,11 @@ def two_means(points: np.ndarray, restarts: int, assign: Assignment, generator: 
     where the points cannot be told apart.
     """
     n, d = points.shape
-    if np.all(points == points[0]):
+    if (points == points[0]).all():
         return np.zeros(n, dtype=bool)
     # paper section 3.1
     centred = points - points.mean(axis=0)
-    # The Gram matrix costs n²d once, the other way 2nd·restarts a step.
-    gram = centred @ centred.T if n <= min(d, 10 * restarts) else None
+    gram = centred @ centred.T if gram_pays(n, d, restarts) else None
 
     def products(weights: np.ndarray) -> np.ndarray:
         return gram @ weights if gram is not None else centred @ (centred.T @ weights)
@@ -103,8 +107,8 @@ def _lloyd_preference(
     """
     n, n1 = len(clusters), clusters.sum(axis=0)
     n0 = n - n1
-    pairs = np.maximum(n0 * n1, 1)  # an empty cluster has gain 0 below
+    pairs = np.maximum(n0 * n1, 1)
     along = products(clusters.astype(float))
     length = np.sum(along, axis=0, where=clusters)  # |s|² = bᵀ X s
-    gain = np.where((n0 > 0) & (n1 > 0), length * n / pairs, 0.0)
-    return along - length * (n0 - n1) / (2 * pairs), gain
+    # beside an empty cluster s, and with it the gain, is 0: the points are centred
+    return along - length * (n0 - n1) / (2 * pairs), length * n / pairs

@@ -51,7 +51,7 @@ def commit() -> str | None:
     """
     if given := os.environ.get("GPTREE_COMMIT"):
         return given
-    checkout = Path(__file__).resolve().parents[3]
+    checkout = Path(__file__).resolve().parents[2]
     if not (checkout / ".git").exists():  # installed: a repository further up would be someone else's
         return None
 

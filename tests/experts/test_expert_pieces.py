@@ -1,0 +1,238 @@
+"""Memory that experts need, pieces in which they score, and where another precision or way begins."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from expert_twins import blobs
+from sklearn.naive_bayes import GaussianNB
+
+from gptree.experts import (
+    LDA,
+    Examples,
+    KernelDensity,
+    KernelRidge,
+    Pool,
+    PriorScores,
+    RandomFeatures,
+    Ridge,
+    SklearnExpert,
+    calibration,
+    density,
+    pool,
+    products,
+    ridge,
+)
+
+X, Y = blobs([5, 4, 6, 3], 7)
+EXAMPLES = Examples.of(X, Y)
+NEW, _ = blobs([3, 3, 3, 2], 7, seed=4)
+
+# ------------------------------------------------------------------------------------------------------------- bytes
+
+
+@pytest.mark.parametrize(
+    ("rows", "classes", "scored"), [(10_000, 100, 5_242), (2_000, 100, 2_000), (9_000, 1_000, 1_000)]
+)
+def test_bytes_of_a_choice_are_those_of_its_arrays(rows: int, classes: int, scored: int) -> None:
+    """Scores of the grid and three copies at the rows of a choice, all left-out ones, and four pieces of these."""
+    piece = min(rows, 2**21 // classes + 1)
+    numbers = (6 + 3) * scored * classes + rows * classes + 4 * piece * classes
+    assert calibration.tempering_bytes(6, rows, classes, 8) == 8 * numbers
+    assert calibration.tempering_bytes(6, rows, classes, 4) == 4 * numbers
+
+
+@pytest.mark.parametrize("rows", [300, 1_500, 1_501, 8_000, 30_000])
+def test_bytes_of_experts(rows: int) -> None:
+    d, C = 512, 40
+
+    def choice(grid: int) -> int:
+        return calibration.tempering_bytes(grid, rows, C, 8)
+
+    few = min(rows, d)
+    lda = 8 * (4 * rows * d + 3 * d * few) + choice(9)
+    linear = 8 * (4 * rows * d + 3 * few * few) + choice(7)
+    points = min(rows, 8_000)
+    small = points <= 1_500
+    kernel = (8 if small else 4) * ((3 if small else 2) * points**2 + points * (d + 3 * C)) + choice(6 if small else 1)
+    dense = 8 * (rows * d + 5 * min(rows * rows, 2**21 + rows)) + choice(7)
+    assert LDA().fit_bytes(rows, d, C, 8) == lda
+    assert Ridge().fit_bytes(rows, d, C, 8) == linear
+    assert KernelRidge().fit_bytes(rows, d, C, 8) == kernel
+    assert KernelDensity().fit_bytes(rows, d, C, 8) == dense
+    assert Pool().fit_bytes(rows, d, C, 8) == 8 * rows * C * 4 + max(lda, kernel, dense)
+    inner = LDA().fit_bytes(rows, 70, C, 8)
+    assert RandomFeatures(LDA(), 70).fit_bytes(rows, d, C, 8) == 8 * 2 * rows * 70 + inner
+    assert PriorScores(lambda raw: raw).fit_bytes(rows, d, C, 8) == 0
+
+
+# ------------------------------------------------------------------------------------------------------------ choices
+
+
+def test_rows_of_a_choice() -> None:
+    rows = torch.arange(3_000)
+    assert torch.equal(calibration.some(rows[:1_000], 2**19), rows[:1_000])
+    chosen = calibration.some(rows, 2**19)
+    assert len(chosen) == 1_000
+    assert torch.equal(chosen, chosen.unique())
+    assert chosen[-1] > 2_900  # not the first ones
+    assert len(calibration.some(rows, 2**19 // 2_000)) == 2**19 // (2**19 // 2_000)
+    assert torch.equal(calibration.some(rows, 174), rows)  # 3,013 of them would be looked at
+
+
+def test_left_out_arrays_are_stored_in_single_precision_beyond_a_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(calibration, "MAX_DOUBLE_SIZE", 72)
+    assert calibration.storage_dtype(EXAMPLES) == torch.float64  # 18 · 4
+    monkeypatch.setattr(calibration, "MAX_DOUBLE_SIZE", 71)
+    assert calibration.storage_dtype(EXAMPLES) == torch.float32
+
+
+def test_examples_outside_a_choice_are_scored_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    calibrated = Examples.of(X, Y, calibration=torch.arange(18) < 9)
+    whole = LDA().fit(calibrated)
+    seen: list[int] = []
+    scores = calibration.fill_own
+    monkeypatch.setattr(calibration, "fill_own", lambda s, ex, rows: seen.append(len(rows)) or scores(s, ex, rows))
+    monkeypatch.setattr(calibration, "CHUNK_SIZE", 19)  # 4 rows of 4 classes
+    pieces = LDA().fit(calibrated)
+    assert seen == [4, 4, 1]
+    torch.testing.assert_close(pieces.left_out, whole.left_out, rtol=0, atol=1e-12)
+
+
+def test_pools_are_scored_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[int] = []
+    pooled = pool.pooled
+    monkeypatch.setattr(pool, "pooled", lambda w, logs: seen.append(len(logs[0])) or pooled(w, logs))
+    monkeypatch.setattr(pool, "CHUNK_SIZE", 31)
+    Pool((LDA(), KernelDensity())).fit(EXAMPLES)
+    assert seen == [7, 7, 4]
+
+
+def test_temperature_centre() -> None:
+    """The spread over the mean deviation of a row, unless that is rounding beside the largest score."""
+    scores = torch.tensor([[1.0, 3.0], [0.0, 8.0]], dtype=torch.float64)
+    assert calibration.temperature_centre(scores, 2.0) == pytest.approx(2.0 / 2.5, rel=1e-14)
+    level = 1000.0 + torch.tensor([[0.0, 0.0019], [0.0, 0.0019]], dtype=torch.float64)
+    assert calibration.temperature_centre(level, 2.0) == 1.0  # 0.00095 beside 1e-6 · 1000
+    level[0, 1] += 0.001
+    assert calibration.temperature_centre(level, 2.0) == pytest.approx(2.0 / 0.0012, rel=1e-6)
+    assert calibration.temperature_centre(torch.full((1, 2), 0.0, dtype=torch.float64), 2.0) == 1.0
+    tiny = torch.tensor([[0.0, 1.9e-12]], dtype=torch.float64)
+    assert calibration.temperature_centre(tiny, 2.0) == 1.0
+    assert calibration.temperature_centre(2 * tiny, 2.0) == pytest.approx(2.0 / 1.9e-12)
+
+
+# ---------------------------------------------------------------------------------------------------------- products
+
+
+def test_inner_products_in_single_precision_beyond_a_number_of_points() -> None:
+    assert products.working_dtype(1_500, torch.float64) == torch.float64
+    assert products.working_dtype(1_501, torch.float64) == torch.float32
+
+
+def test_rows_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(products, "CHUNK_SIZE", 10)
+    device = torch.device("cpu")
+    assert [len(part) for part in products.chunks(5, 5, device)] == [2, 2, 1]
+    assert [len(part) for part in products.chunks(3, 11, device)] == [1, 1, 1]
+
+
+def test_products_are_shared_unless_they_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(products, "CHUNK_SIZE", 2)
+    cache: dict[Any, Any] = {}
+    shared = products.shared_products(cache, NEW[:4], X[:4])
+    assert shared is not None
+    torch.testing.assert_close(shared, X[:4] @ NEW[:4].T)
+    assert len(cache) == 1
+    assert products.shared_products(cache, NEW[:4], X[:5]) is None
+    assert products.shared_products(None, NEW[:4], X[:4]) is None
+    assert products.shared_products(cache, NEW[:4].float(), X[:4]) is None
+
+
+@pytest.mark.parametrize(("length", "fine"), [(1.0009, True), (1.0011, False)])
+def test_features_of_unit_length_up_to_a_thousandth(length: float, fine: bool) -> None:
+    if fine:
+        products.check_unit_length(X * length)
+    else:
+        with pytest.raises(ValueError, match="unit length"):
+            products.check_unit_length(X * length)
+
+
+def test_densities_and_ridges_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    fits = [expert.fit(EXAMPLES) for expert in (KernelDensity(), KernelRidge())]
+    monkeypatch.setattr(products, "CHUNK_SIZE", 40)  # two rows at a time
+    for expert, whole in zip((KernelDensity(), KernelRidge()), fits, strict=True):
+        pieces = expert.fit(EXAMPLES)
+        torch.testing.assert_close(pieces.left_out, whole.left_out, rtol=0, atol=1e-10)
+        expected = whole.expert.log_probabilities(NEW)
+        torch.testing.assert_close(pieces.expert.log_probabilities(NEW), expected, rtol=0, atol=1e-10)
+
+
+# -------------------------------------------------------------------------------------------------------------- ridge
+
+
+def scorer(penalties: tuple[float, ...], n: int, dtype: torch.dtype = torch.float64) -> Any:
+    x = torch.nn.functional.normalize(torch.randn(n, 3, generator=torch.Generator().manual_seed(0), dtype=dtype), dim=1)
+    return ridge._KernelScorer(penalties, Examples.of(x, torch.arange(n) % 3), n)
+
+
+def test_precision_of_kernel_ridge(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Single beyond a number of points, or where the features are, if that resolves the penalty: 1e-6 a point."""
+    monkeypatch.setattr(ridge, "DOUBLE_UP_TO", 10)
+    assert scorer((0.1,), 10).points.dtype == torch.float64
+    assert scorer((0.1,), 11).points.dtype == torch.float32
+    assert scorer((0.1,), 10, torch.float32).points.dtype == torch.float32
+    assert scorer((1.0, 1.2e-5), 12).points.dtype == torch.float32
+    assert scorer((1.0, 1.1e-5), 12).points.dtype == torch.float64
+
+
+def test_the_kernel_is_kept_for_several_penalties_only() -> None:
+    assert scorer((0.1,), 6).K is None
+    assert scorer((0.1, 0.2), 6).K is not None
+
+
+def test_solutions_are_computed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    some = scorer((0.1, 0.2), 6)
+    first = some.solution(0.1)
+    assert some.solution(0.1) is first
+    assert some.solution(0.2) is not first
+
+
+def test_a_penalty_is_chosen_on_a_part_of_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    chosen: list[int] = []
+    choose = ridge.choose
+    monkeypatch.setattr(ridge, "choose", lambda s, part, rows: chosen.append(len(part)) or choose(s, part, rows))
+    KernelRidge(choose_on=18).fit(EXAMPLES)
+    KernelRidge((0.1,), choose_on=10).fit(EXAMPLES)
+    assert not chosen
+    KernelRidge(choose_on=17).fit(EXAMPLES)
+    assert chosen == [5 + 6]  # of two classes, which can have five each
+
+
+@pytest.mark.parametrize(("classes", "size", "kept"), [(4, 10, 2), (4, 20, 4), (7, 15, 3), (9, 10, 2), (5, 11, 2)])
+def test_a_part_to_choose_on_has_five_examples_a_class(classes: int, size: int, kept: int) -> None:
+    """As many classes as can have five each, every so-manieth one, and at least two."""
+    y = torch.arange(classes).repeat(6)
+    x = torch.eye(classes, dtype=torch.float64)[y]
+    part = ridge._few_classes(Examples.of(x, y), size)
+    step = -(-classes // max(size // 5, 2))
+    assert part.n_classes == kept
+    assert len(part) == min(size, 6 * kept)
+    assert {int(row.argmax()) for row in part.X} == set(range(0, classes, step))
+
+
+def test_exemplars_of_unequal_weight(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A point of weight two is two points."""
+    twice = density.exemplar_density(X, Y, 1.0 + (torch.arange(18) < 5).double(), 4, 7.0, 1.5)
+    copied = density.exemplar_density(torch.cat([X, X[:5]]), torch.cat([Y, Y[:5]]), torch.ones(23), 4, 7.0, 1.5)
+    torch.testing.assert_close(twice.log_probabilities(NEW), copied.log_probabilities(NEW), rtol=0, atol=1e-12)
+    assert torch.equal(twice.masses, copied.masses)
+
+
+@pytest.mark.parametrize(("counts", "learns"), [([4, 5], True), ([4, 5, 1], True), ([4, 1, 1], False), ([1, 1], False)])
+def test_a_classifier_is_left_out_where_two_classes_have_several_examples(counts: list[int], learns: bool) -> None:
+    x, y = blobs(counts, 5)
+    scores = SklearnExpert(GaussianNB())._left_out(Examples.of(x, y))
+    assert bool(scores.any()) == learns

@@ -1,0 +1,208 @@
+"""How predictions, prior means and left-out predictions are cut into pieces that memory holds."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from forest_cases import FIRST, SECOND, data, fit, kernel, new_points
+
+from gptree.inference import CoordinateAscent, DensePosterior, Gibbs, InducingPoints
+from gptree.model import leave_one_out, prior_means
+from gptree.model.forest import ForestModel
+from gptree.model.stored import model_from_parts, model_to_parts
+from gptree.storage import StorageError
+from gptree.tree import ClassTree
+
+
+def sizes(chunks: list[slice], n: int) -> list[int]:
+    return [len(range(n)[chunk]) for chunk in chunks]
+
+
+def test_new_points_at_a_time() -> None:
+    """An eighth of the budget holds four times: draws of all nodes, rows in use, 2C for each tree and once more."""
+    model = fit(Gibbs(chains=3), (FIRST, SECOND))  # 4 + 1 nodes: the trees differ at the root
+    x = new_points(7)
+    numbers = 4 * (3 * 5 + 35 + 2 * 5 * (1 + 2))
+    for budget, expected in ((8 * 8 * numbers * 3, [3, 3, 1]), (8 * 8 * numbers * 3 - 1, [2, 2, 2, 1]), (1, [1] * 7)):
+        assert sizes(replace(model, memory_budget=budget).chunks(x), 7) == expected
+
+
+def test_training_rows_of_prior_means_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[int] = []
+    odds = prior_means.node_log_odds
+    monkeypatch.setattr(prior_means, "node_log_odds", lambda tree, s: seen.append(len(s)) or odds(tree, s))
+    scores = torch.randn(7, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    rows = [np.arange(7), np.array([1, 6])]
+    whole = prior_means.training_log_odds(FIRST, scores, [0, 1], rows)
+    for numbers, expected in ((30, [3, 3, 1]), (29, [2, 2, 2, 1]), (1, [1] * 7)):  # 2C = 10 a row
+        monkeypatch.setattr(prior_means, "CHUNK_NUMBERS", numbers)
+        seen.clear()
+        assert all(map(torch.equal, prior_means.training_log_odds(FIRST, scores, [0, 1], rows), whole))
+        assert seen == expected
+
+
+def test_draws_of_left_out_predictions_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A third of an eighth of the budget holds the factors of so many draws."""
+    model = fit(Gibbs(chains=5))
+    posterior: Any = model.predictor.posteriors[0]
+    seen: list[int] = []
+    variance = DensePosterior.variance
+
+    def counted(self: DensePosterior, factors: Any, cross: Any, prior: Any, draws: Any = slice(None)) -> Any:
+        seen.append(len(factors))
+        return variance(self, factors, cross, prior, draws)
+
+    monkeypatch.setattr(DensePosterior, "variance", counted)
+    whole = leave_one_out._kept_members(model, posterior, 10**9)
+    assert seen == [5]
+    for work, expected in ((6 * posterior.factor_numbers, [2, 2, 1]), (6 * posterior.factor_numbers - 1, [1] * 5)):
+        seen.clear()
+        pieces = leave_one_out._kept_members(model, posterior, work)
+        assert seen == expected
+        torch.testing.assert_close(pieces.variance, whole.variance)
+
+
+def test_points_of_sparse_nodes_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Four arrays of inducing points × points in an eighth of the budget, of 8 bytes a number."""
+    d = data()
+    model = fit(CoordinateAscent(), with_data=d, large_nodes=InducingPoints(6))
+    (posterior,) = [p for p in model.predictor.posteriors if p.kind == "sparse" and 0 in p.nodes.tolist()]
+    places = leave_one_out._Places(model, torch.as_tensor(d.y))
+    points = [len(places.members(node)) for node in posterior.nodes]
+    assert points[posterior.nodes.tolist().index(0)] == 35
+    m = posterior.rows.shape[1]
+    for work, step in ((4 * m * 20, 20), (4 * m * 20 - 1, 19), (1, 1)):
+        small = replace(model, memory_budget=8 * 8 * work)
+        seen = [len(part.points) for part in leave_one_out._members(small, posterior, places)]
+        assert seen == [min(step, n - start) for n in points for start in range(0, n, step)]
+
+
+# ---------------------------------------------------------------------------------------------------------- cavities
+
+
+def members(omega: float, residual: float) -> leave_one_out._Members:
+    def one(value: float) -> torch.Tensor:
+        return torch.tensor([[value]], dtype=torch.float64)
+
+    zero = torch.zeros(1, dtype=torch.long)
+    spare, prior = one(residual)[0], one(2.0)[0]
+    return leave_one_out._Members(zero, zero, one(omega), one(0.4), one(0.3), one(1.2), spare, prior)
+
+
+@pytest.mark.parametrize("residual", [0.0, 0.5])
+def test_without_a_point_no_variance_exceeds_the_prior(residual: float) -> None:
+    """1 − ω v is v over what is left of the prior, at least."""
+    mu = torch.tensor([0.1], dtype=torch.float64)
+    for omega in (0.05, 0.2, 0.5, 0.9, 5.0):
+        found = leave_one_out._cavity(members(omega, residual), mu, torch.ones_like(mu), torch.tensor([True]))
+        left = max(1 - omega * 1.2, 1.2 / (2.0 - residual))
+        variance = 1.2 / left + residual
+        assert float(found.variance) == pytest.approx(variance, rel=1e-12)
+        assert variance <= 2.0 + 1e-12
+        assert float(found.mean) == pytest.approx(0.1 + (0.3 - 1.2 * 0.4) / left, rel=1e-12)
+        assert float(found.share) == pytest.approx(1 - variance / 2.0, abs=1e-12)
+        assert float(found.lost) == pytest.approx((variance - residual - 1.2) / 2.0, abs=1e-12)
+
+
+def test_sites_of_a_sparse_node_are_those_of_its_next_sweep() -> None:
+    mu, b = torch.tensor([0.1], dtype=torch.float64), torch.tensor([0.7], dtype=torch.float64)
+    part = replace(members(0.0, 0.5), omega=None, kappa=None)
+    c = math.sqrt(1.2 + 0.5 + (0.1 + 0.3) ** 2)
+    omega = 0.7 * math.tanh(c / 2) / (2 * c)
+    for goes_left, sign in ((True, 0.5), (False, -0.5)):
+        found = leave_one_out._cavity(part, mu, b, torch.tensor([goes_left]))
+        kappa, left = 0.7 * sign - omega * 0.1, max(1 - omega * 1.2, 1.2 / 1.5)
+        assert float(found.mean) == pytest.approx(0.1 + (0.3 - 1.2 * kappa) / left, rel=1e-12)
+        assert float(found.variance) == pytest.approx(1.2 / left + 0.5, rel=1e-12)
+
+
+# ------------------------------------------------------------------------------------------------------- stored models
+
+
+@pytest.mark.parametrize(("budget", "fine"), [(2**20, True), (2**20 - 1, False), (2**62, True), (2**62 + 1, False)])
+def test_budgets_that_a_file_may_hold(budget: int, fine: bool) -> None:
+    document, tensors = model_to_parts(fit(CoordinateAscent()))
+    document["memory_budget"] = budget
+    if fine:
+        assert model_from_parts(document, tensors, torch.device("cpu")).memory_budget == budget
+    else:
+        with pytest.raises(StorageError, match="memory_budget"):
+            model_from_parts(document, tensors, torch.device("cpu"))
+
+
+@pytest.mark.parametrize(("scale", "tried"), [(1.02, True), (0.98, False)])
+def test_factors_of_a_file_are_tried_where_rounding_might_spoil_them(
+    scale: float, tried: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the largest ω k(x, x) n is 1e-2 over the rounding unit; every draw by itself."""
+    model = fit(Gibbs(chains=3), k=kernel(scale=1e6))
+    document, tensors = model_to_parts(model)
+    omega = tensors["posterior.0.omega"]
+    enough = 1e-2 / np.finfo(float).eps / 1e6 / omega.shape[2]
+    tensors |= {"posterior.0.omega": omega * (scale * enough / float(omega.max()))}
+    seen: list[Any] = []
+    factoriser = DensePosterior.factoriser
+    monkeypatch.setattr(DensePosterior, "factoriser", lambda self, grams: seen.append(1) or factoriser(self, grams))
+    model_from_parts(document, tensors, torch.device("cpu"))
+    assert len(seen) == (3 if tried else 0)
+
+
+# ----------------------------------------------------------------------------------------------------------- novelty
+
+
+def threshold_twin(novelty: list[float], y: list[int], reject: float) -> float:
+    """Points one by one: each stands at the weight up to and with it, times n / (n + 1) for n equal ones."""
+    counts = {c: y.count(c) for c in y}
+    several = [(v, c) for v, c in zip(novelty, y, strict=True) if counts[c] > 1]
+    used = sorted(several or zip(novelty, y, strict=True))
+    weights = [1 / counts[c] for _, c in used]
+    weights = [w / sum(weights) for w in weights]
+    n = 1 / sum(w * w for w in weights)
+    corners = [(0.0, 0.0)]
+    for i, (value, _) in enumerate(used):
+        corners.append((sum(weights[: i + 1]) * n / (n + 1), value))
+    corners.append((1.0, 1.0))
+    at = 1 - reject
+    for (a, low), (b, high) in pairwise(corners):
+        if a <= at <= b:
+            return low + (high - low) * (at - a) / (b - a)
+    raise AssertionError
+
+
+@pytest.mark.parametrize("y", [[0, 0, 1, 1, 1, 2], [0, 1, 2, 3, 4, 5], [0, 0, 0, 0, 1, 1]])
+@pytest.mark.parametrize("reject", [0.0, 0.05, 0.2, 0.5, 0.9, 1.0])
+def test_the_threshold_of_novelty_equals_a_loop(y: list[int], reject: float) -> None:
+    novelty = [0.3, 0.7, 0.1, 0.45, 0.9, 0.2]
+    found = leave_one_out.novelty_threshold(np.array(novelty), np.array(y), reject)
+    assert found == pytest.approx(threshold_twin(novelty, y, reject), abs=1e-12)
+
+
+@pytest.mark.parametrize("reject", [-0.001, 1.001])
+def test_a_share_lies_between_none_and_all(reject: float) -> None:
+    with pytest.raises(ValueError, match="between 0 and 1"):
+        leave_one_out.novelty_threshold(np.array([0.5, 0.5]), np.array([0, 0]), reject)
+
+
+# ------------------------------------------------------------------------------------------------------- one decision
+
+
+def test_a_forest_of_one_decision_each() -> None:
+    """Two classes: the probability is the logistic function of the latent mean, whichever side a class is on."""
+    labels = ["a", "b"]
+    d = data()
+    two = d.y < 2
+    pair = replace(d, X=d.X[two], y=d.y[two], labels=labels)
+    left = fit(CoordinateAscent(), (ClassTree.from_nested(["a", "b"], labels),), pair, kernel())
+    right = fit(CoordinateAscent(), (ClassTree.from_nested(["b", "a"], labels),), pair, kernel())
+    x = new_points()
+    mean, _ = left.predictor.moments(x)
+    expected = torch.stack([torch.sigmoid(mean[0]), torch.sigmoid(-mean[0])], 1)
+    for model in (left, right):
+        assert isinstance(model, ForestModel)
+        torch.testing.assert_close(model.log_probabilities(x).exp(), expected)
