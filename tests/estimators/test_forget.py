@@ -92,7 +92,7 @@ def test_what_was_fitted(growth: Growth | None, at_hand: bool) -> None:
     renamed = given[0], np.where(given[1] == 2, 8, given[1]), given[2]
     with pytest.raises(ValueError, match="with the labels of then"):
         model.forget(sorted(names), renamed)
-    with pytest.raises(ValueError, match="16 are at hand or to be forgotten"):
+    with pytest.raises(ValueError, match=r"16 are at hand or to be forgotten|no example 'no'"):
         model.forget([*names, "no"], given)
     assert model.state_ is before
     model.forget(sorted(names), given)
@@ -116,6 +116,13 @@ def test_the_last_example_of_a_class() -> None:
 def test_bad_ids(ids: list[str], words: str) -> None:
     with pytest.raises(ValueError, match=words):
         taught(set()).forget(ids)
+
+
+def test_a_model_that_cannot_be_fitted_again() -> None:
+    X, y, ids = blobs(0, 1)
+    model = GPTreeClassifier(random_state=0).fit(X, y, np.arange(10) % 2 == 0, ids)
+    with pytest.raises(ValueError, match="fitted with held_out"):
+        model.forget([model.state_.ids[0]], (X, y, ids))
 
 
 def test_rows_without_names() -> None:

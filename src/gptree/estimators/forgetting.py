@@ -42,7 +42,8 @@ class ForgetMixin(IncrementalMixin):
             As they were given to `fit`, `add_classes` or `add_examples`. An id that came several times goes every time.
         rows : tuple (X, y, ids), optional
             All rows that the model was fitted to and taught, as they were then; needed to forget examples of `fit`.
-            Those that are to be forgotten may be missing. The labels of taught rows are not looked at.
+            Those that are to be forgotten may be missing. The labels of taught rows are not looked at. A model that
+            was fitted with `held_out` cannot be fitted again this way; one without a `random_state` draws anew.
         remove_class : bool
             Whether a class may go with its last example.
 
@@ -71,13 +72,16 @@ class ForgetMixin(IncrementalMixin):
         kept = state.journal[0].ids
         if not kept:
             raise ValueError("the rows of this model have no ids: forgetting needs those that fit was given.")
+        if self.growth is None:
+            unknown = sorted(of_base - set(kept))
+            if len(kept) < sum(state.journal[0].counts):
+                raise ValueError("the model was fitted with held_out, and cannot be fitted again: fit a new one.")
+            if unknown:
+                raise ValueError(f"there is no example {unknown[0]!r} in the model.")
         if rows is None:
-            missing = sorted(of_base - set(kept))
             raise ValueError(
-                f"{sorted(of_base)[0]!r} is an example of fit, or unknown: give all rows that the model was fitted to "
-                "and taught, so that it can be fitted again."
-                if not missing or self.growth is not None
-                else f"there is no example {missing[0]!r} in the model."
+                f"{min(of_base)!r} is an example of fit, or unknown: give all rows that the model was fitted to and "
+                "taught, so that it can be fitted again."
             )
         X, y, ids = rows
         X, y = np.asarray(to_numpy(X)), np.asarray(to_numpy(y))
@@ -89,6 +93,7 @@ class ForgetMixin(IncrementalMixin):
         empty = set(first) - set(y[stay].tolist())
         journal, empty = without_examples(state.journal, names, empty)
         _check_empty(empty, remove_class)
+        _check_lessons(journal[1:], given)
         fresh: Any = clone(self)
         fresh.fit(X[stay], y[stay], ids=[name for name in base if name not in names])
         fresh.encoder_ = self.encoder_
@@ -133,14 +138,19 @@ def _check_base(fit: Entry, given: Rows, base: list[str], of_base: set[str]) -> 
         )
 
 
+def _check_lessons(lessons: Sequence[Entry], given: Rows) -> None:
+    """Complain unless all examples that were taught are at hand."""
+    for entry in lessons:
+        missing = [name for name in entry.ids if name not in given.place]
+        if entry.features is not None and (missing or not entry.ids):
+            which = f"the example {missing[0]!r}" if missing else "an example without an id"
+            raise ValueError(f"{which} that the model was taught is not at hand; nothing was changed.")
+
+
 def _told_again(fresh: Any, entry: Entry, given: Rows) -> Entry:
     """An entry with the features that the new base session makes of its examples."""
     if entry.features is None:
         return entry
-    missing = [name for name in entry.ids if name not in given.place]
-    if missing or not entry.ids:
-        which = f"the example {missing[0]!r}" if missing else "an example without an id"
-        raise ValueError(f"{which} that the model was taught is not at hand; nothing was changed.")
     rows = [given.place[name] for name in entry.ids]
     again = fresh._examples(given.X[rows], np.array(entry.y), entry.ids)
     at = dict(zip(entry.ids, entry.rows, strict=True))
