@@ -277,3 +277,29 @@ def test_copies_whose_names_read_alike(run: Run, tmp_path: Path, fitted: Path) -
     picture("blue", 2).save(tmp_path / "in" / "a_b" / "c.png")
     run("suggest", fitted, tmp_path / "in", "--copy", tmp_path / "out")
     assert len(list((tmp_path / "out").rglob("*.png"))) == 2
+
+
+def test_forgetting(run: Run, tmp_path: Path, fitted: Path, store: Path) -> None:
+    """What was taught by its name alone, what was fitted with the data; and their vectors are gone from the store."""
+    photos(tmp_path / "new", 3, ("blue",))
+    run("add", fitted, tmp_path / "new")
+    told = run("forget", fitted, "blue/001.png").stderr
+    assert "forgotten: 1 examples; 3 classes now; 1 vectors left the store" in told
+    assert "blue/001.png" not in load_model(fitted).state_.ids
+    assert json.loads(run("embed", tmp_path / "new", "--encoder", "tiny/1", "--json").stdout)["encoded"] == 1
+    assert "give all rows" in run("forget", fitted, "red/002.png", code=2).stderr
+    told = run("forget", fitted, "blue/000.png", "blue/002.png", code=2).stderr
+    assert "the last example of 'blue'" in told
+    assert "no example 'x'" in run("forget", fitted, "x", code=2).stderr
+    both = ("--data", tmp_path / "photos", "--data", tmp_path / "new")
+    document = json.loads(run("forget", fitted, "red/002.png", *both, "--json").stdout)
+    assert document["vectors_removed"] == 1
+    assert "red/002.png" not in load_model(fitted).state_.ids
+    (tmp_path / "photos" / "red" / "002.png").unlink()
+    (tmp_path / "new" / "blue" / "001.png").unlink()
+    run("fit", tmp_path / "photos", "--encoder", "tiny/1", "--out", tmp_path / "never", *QUICK)
+    run("add", tmp_path / "never", tmp_path / "new")
+    X = embed(ImageFolder(tmp_path / "photos"), tiny()).X
+    assert (load_model(fitted).predict_proba(X) == load_model(tmp_path / "never").predict_proba(X)).all()
+    run("forget", fitted, "blue/000.png", "blue/002.png", "--remove-class")
+    assert load_model(fitted).classes_.tolist() == ["green", "red"]

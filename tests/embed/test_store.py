@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import warnings
 from concurrent.futures import ThreadPoolExecutor
@@ -168,3 +169,20 @@ def test_where_it_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.delenv("LOCALAPPDATA", raising=False)
     assert Store().folder == Path.home() / ".cache" / "gptree"
+
+
+def test_what_is_removed_is_gone_for_all_encoders(tmp_path: Path) -> None:
+    store, keys = Store(tmp_path), rows(range(6))[0]
+    put(store, range(6))
+    store.add(letters().describe(), keys, np.zeros((6, 10)))
+    (tmp_path / "seen").mkdir()
+    entries = {name: [1, 2, 3, 4, key.hex()] for name, key in zip("abcdef", keys, strict=True)}
+    (tmp_path / "seen" / "x.json").write_text(json.dumps(entries))
+    assert store.remove(ENCODER, lambda X: np.isin(X[:, 0], [2, 4])) == 2
+    left = [keys[i] for i in (0, 1, 3, 5)]
+    for encoder in (tiny(), letters()):
+        assert store.find(encoder.describe(), keys).keys() == set(left)
+    assert list(json.loads((tmp_path / "seen" / "x.json").read_text())) == list("abdf")
+    assert not any(keys[2] in path.read_bytes() for path in shards(store))
+    assert store.remove(ENCODER, lambda X: np.zeros(len(X), dtype=bool)) == 0
+    assert Store(tmp_path / "no").remove(ENCODER, lambda X: X[:, 0] == 0) == 0

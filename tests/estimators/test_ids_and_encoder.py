@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
+from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +15,15 @@ import pytest
 
 from gptree import GPTreeClassifier, Growth, load_model
 from gptree.storage import StorageError
+from small_sizes import small_random_features
 
 ENCODER = {"family": "own", "name": "tiny/1", "kind": "image", "dimension": 4, "preprocessing": None, "weights": None}
+
+
+@pytest.fixture(autouse=True, scope="module")
+def small() -> Iterator[None]:
+    with small_random_features():
+        yield
 
 
 def blobs(*classes: int, count: int = 5) -> tuple[np.ndarray, np.ndarray, list[str]]:
@@ -28,6 +38,11 @@ def fitted(**parameters: Any) -> GPTreeClassifier:
     X, y, ids = blobs(0, 1, 2)
     order = np.random.default_rng(1).permutation(len(y))  # names follow their rows, whatever order they come in
     return GPTreeClassifier(random_state=0, **parameters).fit(X[order], y[order], ids=[ids[i] for i in order])
+
+
+@cache
+def _changed() -> Any:
+    return fitted().add_classes(*blobs(3)[:2])
 
 
 @pytest.mark.parametrize("growth", [None, Growth(exemplars=2)])
@@ -139,7 +154,7 @@ def test_bad_encoders(description: Any, words: str) -> None:
     ],
 )
 def test_files_that_are_not_so(tmp_path: Path, edit: Any, words: str) -> None:
-    fitted().add_classes(*blobs(3)[:2]).save(tmp_path)
+    copy.copy(_changed()).save(tmp_path)
     document = json.loads((tmp_path / "model.json").read_text())
     document.pop("checksum")
     edit(document)

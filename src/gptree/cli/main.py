@@ -54,6 +54,11 @@ COMMANDS = {
         "Take back the last change. The model is then what it was before, to the last bit.",
         "gptree undo model",
     ),
+    "forget": (
+        "forgetting",
+        "Make a model forget examples for good, as if it had never been shown them. No undo brings them back.",
+        "gptree forget model cup/017.jpg",
+    ),
     "history": (
         "growing",
         "Show what happened to a model: when, which labels, from how many examples. Times are UTC.",

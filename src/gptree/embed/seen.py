@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from gptree.embed.store import KEY_BYTES, Store
+from gptree.embed.shards import KEY_BYTES
+from gptree.embed.store import Store
 from gptree.storage import StorageError, parse_document, write_atomically
 
 #: A file that changed so recently, in nanoseconds, may change again within one tick of the clock of its file system.

@@ -16,28 +16,25 @@ import json
 import os
 import re
 import shutil
-import warnings
-import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save
 
 from gptree.embed.encoders.base import Description, description_key
+from gptree.embed.shards import KEY_BYTES, read_shard, shard_size, shards_in, write_shard
 from gptree.storage import StorageError, clear_left_overs, locked, parse_document, write_atomically
 
-#: Bytes of a key, and rows of a shard that takes in no more.
-KEY_BYTES, FULL = 16, 4096
+#: Rows of a shard that takes in no more.
+FULL = 4096
 #: The environment variable that names the default store.
 VARIABLE = "GPTREE_CACHE"
 
 _ENCODER = "encoder.json"
-_FOLDER, _SHARD = re.compile(r"[0-9a-f]{16}"), re.compile(r"[0-9a-f]{16}\.safetensors")
+_FOLDER = re.compile(r"[0-9a-f]{16}")
 
 
 @dataclass(frozen=True)
@@ -101,9 +98,9 @@ class Store:
             found: dict[bytes, np.ndarray] = {}
             wanted = set(keys)
             try:
-                for path in _shards(folder):
+                for path in shards_in(folder):
                     if wanted - found.keys():
-                        found |= _rows(path, wanted - found.keys(), description["dimension"])
+                        found |= read_shard(path, wanted - found.keys(), description["dimension"])
             except FileNotFoundError:
                 continue  # another process has put it into a larger one
             return found
@@ -111,7 +108,11 @@ class Store:
     def shelves(self) -> list[Shelf]:
         """What there is, encoder by encoder."""
         return [
-            Shelf(folder.name, _description(folder), *map(sum, zip(*map(_size, _shards(folder)), (0, 0), strict=True)))
+            Shelf(
+                folder.name,
+                _description(folder),
+                *map(sum, zip(*map(shard_size, shards_in(folder)), (0, 0), strict=True)),
+            )
             for folder in self._folders()
         ]
 
@@ -142,12 +143,12 @@ class Store:
             if not (folder / _ENCODER).exists():
                 write_atomically(folder / _ENCODER, json.dumps(dict(description), indent=1) + "\n")
             taken_in = []
-            for path in sorted(_shards(folder), key=lambda path: path.stat().st_size):
-                if _size(path)[0] > len(rows) or len(rows) + _size(path)[0] > FULL:
+            for path in sorted(shards_in(folder), key=lambda path: path.stat().st_size):
+                if shard_size(path)[0] > len(rows) or len(rows) + shard_size(path)[0] > FULL:
                     break
-                rows = _rows(path, None, description["dimension"]) | rows
+                rows = read_shard(path, None, description["dimension"]) | rows
                 taken_in.append(path)
-            name = _write(folder, rows)
+            name = write_shard(folder, rows)
             for path in taken_in:
                 if path.name != name:
                     with suppress(OSError):
@@ -169,13 +170,43 @@ class Store:
         for source in other._folders():
             description = _description(source)
             folder = self._shelf(description, new=True)
-            for path in _shards(source):
+            for path in shards_in(source):
                 if not (folder / path.name).exists():
-                    rows = _rows(path, None, description["dimension"])
+                    rows = read_shard(path, None, description["dimension"])
                     new = rows.keys() - self.find(description, list(rows)).keys()
                     self.add(description, list(new), np.array([rows[key] for key in new]))
                     copied += len(new)
         return copied
+
+    def remove(self, description: Mapping[str, Any], chosen: Callable[[np.ndarray], np.ndarray]) -> int:
+        """Remove vectors for good: their contents are forgotten for all encoders, and so are their files.
+
+        Parameters
+        ----------
+        description : dict
+            Of the encoder.
+        chosen : callable
+            From vectors (n, d) to booleans (n,): which of them to remove.
+
+        Returns
+        -------
+        int
+            How many were removed.
+        """
+        gone: set[bytes] = set()
+        for path in shards_in(self._shelf(description)):
+            rows = read_shard(path, None, description["dimension"])
+            if rows:
+                goes = chosen(np.stack(list(rows.values())))
+                gone |= {key for key, each in zip(rows, goes, strict=True) if each}
+        for folder in self._folders() if gone else ():
+            _drop(folder, gone)
+        hashes = {key.hex() for key in gone}
+        for path in (self.folder / "seen").glob("*.json") if gone else ():
+            known = parse_document(path.read_bytes(), path)
+            left = {name: e for name, e in known.items() if not (isinstance(e, list) and hashes & set(map(str, e)))}
+            write_atomically(path, json.dumps(left))
+        return len(gone)
 
     def clear(self, key: str | None = None) -> None:
         """Remove everything, or what one encoder gave.
@@ -188,7 +219,7 @@ class Store:
         for folder in self._folders():
             if key in (None, folder.name):
                 with locked(folder):
-                    for path in [*_shards(folder), folder / _ENCODER]:
+                    for path in [*shards_in(folder), folder / _ENCODER]:
                         path.unlink(missing_ok=True)
                 with suppress(OSError):
                     folder.rmdir()
@@ -204,7 +235,7 @@ class Store:
             raise StorageError(f"{self.folder} is a file: name a folder for the store.")
         if (folder / _ENCODER).exists():
             _description(folder)
-        elif new and folder.exists() and _shards(folder):
+        elif new and folder.exists() and shards_in(folder):
             raise StorageError(f"{folder} holds vectors of an unknown encoder: remove it.")
         return folder
 
@@ -237,67 +268,13 @@ def _description(folder: Path) -> Description:
     return description
 
 
-def _shards(folder: Path) -> list[Path]:
-    if not folder.is_dir():
-        return []
-    return sorted(path for path in folder.iterdir() if _SHARD.fullmatch(path.name) and path.is_file())
-
-
-def _write(folder: Path, rows: Mapping[bytes, np.ndarray]) -> str:
-    """Write a shard; its name."""
-    X = np.stack(list(rows.values()))
-    keys = np.frombuffer(b"".join(rows), dtype=np.uint8).reshape(-1, KEY_BYTES)
-    sums = np.array([_sum(key, x) for key, x in zip(rows, X, strict=True)], dtype=np.uint32)
-    content = save({"keys": np.ascontiguousarray(keys), "X": X, "sums": sums})
-    name = f"{hashlib.sha256(content).hexdigest()[:16]}.safetensors"
-    write_atomically(folder / name, content)
-    return name
-
-
-def _size(path: Path) -> tuple[int, int]:
-    """Rows and bytes of a shard; none of one that cannot be read."""
-    try:
-        with safe_open(path, "np") as shard:
-            return shard.get_slice("keys").get_shape()[0], path.stat().st_size
-    except (SafetensorError, OSError, IndexError):
-        return 0, 0
-
-
-def _rows(path: Path, wanted: set[bytes] | None, width: int) -> dict[bytes, np.ndarray]:
-    """Vectors of a shard by key, all or those that are wanted. Rows that are damaged are left out, with a warning."""
-    found: dict[bytes, np.ndarray] = {}
-    damaged = 0
-    try:
-        with safe_open(path, "np") as shard:
-            keys, sums, X = shard.get_tensor("keys"), shard.get_tensor("sums"), shard.get_slice("X")
-            if X.get_shape() != [len(keys), width] or keys.shape[1:] != (KEY_BYTES,) or len(sums) != len(keys):
-                raise ValueError("its arrays do not fit each other")
-            names = [keys[i].tobytes() for i in range(len(keys))]
-            places = [i for i, name in enumerate(names) if wanted is None or name in wanted]
-            for first, last in _runs(places):
-                for i, x in enumerate(X[first:last], first):
-                    if _sum(names[i], x) == sums[i]:
-                        found[names[i]] = x
-                    else:
-                        damaged += 1
-    except FileNotFoundError:
-        raise
-    except (SafetensorError, OSError, ValueError, IndexError) as error:
-        warnings.warn(f"{path} is damaged and was not used ({error}).", RuntimeWarning, stacklevel=3)
-        return {}
-    if damaged:
-        warnings.warn(f"{path} is damaged: {damaged} vectors were not used.", RuntimeWarning, stacklevel=3)
-    return found
-
-
-def _sum(key: bytes, x: np.ndarray) -> int:
-    return zlib.crc32(x.tobytes(), zlib.crc32(key))
-
-
-def _runs(places: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Intervals [first, last) of numbers that follow each other."""
-    start = 0
-    for i in range(1, len(places) + 1):
-        if i == len(places) or places[i] != places[i - 1] + 1:
-            yield places[start], places[i - 1] + 1
-            start = i
+def _drop(folder: Path, keys: set[bytes]) -> None:
+    """Remove the rows of these keys from all shards of a folder."""
+    with locked(folder):
+        for path in shards_in(folder):
+            rows = read_shard(path, None, _description(folder)["dimension"])
+            rest = {key: x for key, x in rows.items() if key not in keys}
+            if len(rest) < len(rows):
+                if rest:
+                    write_shard(folder, rest)
+                path.unlink()

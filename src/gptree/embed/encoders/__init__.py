@@ -7,12 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from gptree.embed.collection import Kind
-from gptree.embed.encoders import efficientnet, own, sentences, timm  # noqa: F401  (they register their families)
 from gptree.embed.encoders.base import Encoder, Sources, description_key
 from gptree.embed.encoders.own import OwnEncoder
 from gptree.embed.encoders.sentences import minilm
+from gptree.settings import import_modules
 
 __all__ = ["DEFAULTS", "Encoder", "describes", "description_key", "encoder", "encoder_of"]
+
+import_modules(__name__, __path__)  # each registers its family
 
 #: The encoder of pictures and of texts where none is named.
 DEFAULTS: dict[Kind, str] = {"image": "efficientnet-lite0", "text": "minilm"}

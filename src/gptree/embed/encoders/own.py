@@ -32,7 +32,8 @@ class OwnEncoder(PictureEncoder):
     ) -> None:
         require(callable(function), f"an encoder is made from a function or a network, not from {function!r:.80}.")
         require(isinstance(name, str) and 0 < len(name) <= 200, f"name is a text such as 'mine/1', not {name!r:.80}.")
-        require(name.partition(":")[0] not in SHIPPED, f"{name!r} is a name of an encoder that gptree has.")
+        shipped = name == "minilm" or name.partition(":")[0] in Encoder.families
+        require(not shipped, f"{name!r} is a name of an encoder that gptree has.")
         require_whole("dimension", dimension, 1)
         require(kind in ("image", "text"), f"kind is 'image' or 'text', not {kind!r:.80}.")
         require(kind == "image" or preprocessing is None, "preprocessing belongs to encoders of pictures.")
@@ -85,7 +86,3 @@ class OwnEncoder(PictureEncoder):
             return self.function(pixels)
         finally:
             self.function.train(was_training)
-
-
-#: Names, or what stands before a colon in them, that are not for encoders of the user's own.
-SHIPPED = ("efficientnet-lite0", "minilm", "sbert", "timm", "own")
