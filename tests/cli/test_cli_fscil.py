@@ -41,6 +41,13 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "trees.npz"
 
 
+@pytest.fixture(autouse=True)
+def quick_curves(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An empty picture, but for the test that looks at it: drawing is most of the work."""
+    if request.node.name != "test_a_run_and_its_files":
+        monkeypatch.setattr("gptree.cli.sessions.plot_curves", lambda _, path: path.write_bytes(b""))
+
+
 def read(folder: Path, name: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (folder / name).read_text().splitlines()]
 
@@ -60,6 +67,7 @@ def fscil(run: Run, data: Path, out: Path, *more: object, code: int = 0) -> Any:
 def test_a_run_and_its_files(run: Run, data: Path, tmp_path: Path) -> None:
     result = fscil(run, data, tmp_path / "r", "--test", data.with_name("test.npz"), "--seeds", 2)
     assert {path.name for path in (tmp_path / "r").iterdir()} == FILES
+    assert (tmp_path / "r" / "curves.png").read_bytes().startswith(b"\x89PNG")
     rows = read(tmp_path / "r", "rows.jsonl")
     assert [(row["seed"], row["session"], row["classes"]) for row in rows] == [
         *((0, 0, 4), (0, 1, 6), (0, 2, 8)),

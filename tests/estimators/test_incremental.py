@@ -130,8 +130,7 @@ def quietly(operation: Callable):
 # ----------------------------------------------------------------------------------------------- what stays as it was
 
 
-@each_kind
-@each_strategy
+@half_of_the_pairs
 def test_base_posteriors_are_never_touched(kind: str, strategy) -> None:
     model = start(kind, strategy)
     before, trees, numbers = nodes(model), model.model_.trees, model.model_.node_of

@@ -159,8 +159,7 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("predict_at", ["mean", "quadrature"])
-@pytest.mark.parametrize("extras", [False, True])
+@pytest.mark.parametrize(("extras", "predict_at"), [(False, "mean"), (True, "quadrature")])
 @pytest.mark.parametrize("case", CASES)
 def test_cavities_are_the_posterior_without_the_point(case: str, extras: bool, predict_at) -> None:
     inference, large_nodes, name = CASES[case]
