@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import pytest
@@ -250,3 +251,14 @@ def test_rows_that_are_whitened_at_a_time() -> None:
         columns: list[Any] = list(rows._chunks(None))
         assert [c.start for c in columns] == list(range(0, 6, at_once))
         assert [len(c) for c in rows._chunks(torch.arange(5))] == ([1] * 5 if at_once == 1 else [2, 2, 1])
+
+
+# ------------------------------------------------------------------------------------------------------- diagnostics
+
+
+@pytest.mark.parametrize(("chains", "kept", "told"), [(1, 3, False), (3, 1, False), (2, 2, True), (1, 4, True)])
+def test_too_few_draws_tell_nothing_and_warn_of_nothing(chains: int, kept: int, told: bool) -> None:
+    draws = torch.randn(chains, kept, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert bool(gibbs.split_r_hat(draws).isfinite().all()) == told
