@@ -259,4 +259,4 @@ def test_spread_within_classes_or_half_of_the_whole() -> None:
     assert trace(4 * eps) == 2.0
     assert trace(8 * eps) == 8 * eps
     assert trace(1.0, scale=4 / (100 * eps) ** 2) == 4.0
-    assert trace(1.0, scale=3.9 / (100 * eps) ** 2) == 1.0
+    assert trace(1.0, scale=3.99 / (100 * eps) ** 2) == 1.0

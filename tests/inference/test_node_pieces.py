@@ -5,16 +5,20 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from node_cases import BUDGET, features, kernel, problem, problems
 
 from gptree.inference import CoordinateAscent, Gibbs, Grams, NodePredictor, fit_nodes, gibbs, posterior, predict
 from gptree.inference.base import Diagnostics, Inference
+from gptree.inference.limits import class_inducing
 from gptree.inference.nodes import NodeBatch, make_batches, size_class
 from gptree.inference.posterior import DensePosterior, LinearPosterior, SparsePosterior, draw_chunks, make_posterior
 from gptree.inference.sparse_variational import WhitenedBatch
 from gptree.maths.conditional import FunctionSpace, WeightSpace
+from gptree.maths.seeding import kmeans_plus_plus_order
+from gptree.tree import label_hashes, node_generator, node_key
 
 
 def batch_of(*sizes: int, inducing: int | None = None) -> NodeBatch:
@@ -262,3 +266,14 @@ def test_too_few_draws_tell_nothing_and_warn_of_nothing(chains: int, kept: int, 
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert bool(gibbs.split_r_hat(draws).isfinite().all()) == told
+
+
+def test_inducing_points_of_a_class_are_keyed_by_its_label() -> None:
+    """The seeds of k-means++ of its own rows, with the generator of its label."""
+    X, y, hashes = features(24).numpy(), np.repeat([0, 1], 12), label_hashes(["ant", "bee"])
+    expected = []
+    for c, name in enumerate(("ant", "bee")):
+        members = np.flatnonzero(y == c)
+        random = node_generator(7, node_key(label_hashes([name])))
+        expected += members[kmeans_plus_plus_order(X[members], random, 4)[:4]].tolist()
+    assert class_inducing(X, y, 4, hashes, 7).tolist() == expected
