@@ -180,7 +180,7 @@ def nodes() -> Digests:
         "learnt by node and size": (CoordinateAscent(learn=LearnKernel(3, 0.2, True, "size")), None),
         "gibbs": (Gibbs(chains=3, steps=6, keep=5), None),
         "natural": (SparseVariational(step=0.7), 3),
-        "batches": (SparseVariational(batch_size=4, sweeps=6, learn=learn), 3),
+        "batches": (SparseVariational(batch_size=4, sweeps=7, learn=learn), 3),
     }
     found: Digests = {}
     for kind in ("rbf", "linear"):

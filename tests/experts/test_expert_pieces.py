@@ -21,6 +21,7 @@ from gptree.experts import (
     SklearnExpert,
     calibration,
     density,
+    lda,
     pool,
     products,
     ridge,
@@ -160,11 +161,13 @@ def test_products_are_shared_unless_they_are_too_many(monkeypatch: pytest.Monkey
 
 @pytest.mark.parametrize(("length", "fine"), [(1.0009, True), (1.0011, False)])
 def test_features_of_unit_length_up_to_a_thousandth(length: float, fine: bool) -> None:
+    rows = X.clone()
+    rows[3] *= length
     if fine:
-        products.check_unit_length(X * length)
+        products.check_unit_length(rows)
     else:
         with pytest.raises(ValueError, match="unit length"):
-            products.check_unit_length(X * length)
+            products.check_unit_length(rows)
 
 
 def test_densities_and_ridges_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -243,3 +246,17 @@ def test_a_classifier_is_left_out_where_two_classes_have_several_examples(counts
     x, y = blobs(counts, 5)
     scores = SklearnExpert(GaussianNB())._left_out(Examples.of(x, y))
     assert bool(scores.any()) == learns
+
+
+def test_spread_within_classes_or_half_of_the_whole() -> None:
+    """At rounding beside the whole spread there is none within; at rounding beside the centre there is none at all."""
+    eps = torch.finfo(torch.float64).eps
+    x = torch.full((3, 4), 1.0, dtype=torch.float64)  # a whole spread of 4
+
+    def trace(within: float, scale: float = 1.0) -> float:
+        return lda._trace(torch.tensor([within], dtype=torch.float64), x, 4, scale)
+
+    assert trace(4 * eps) == 2.0
+    assert trace(8 * eps) == 8 * eps
+    assert trace(1.0, scale=4 / (100 * eps) ** 2) == 4.0
+    assert trace(1.0, scale=3.99 / (100 * eps) ** 2) == 1.0

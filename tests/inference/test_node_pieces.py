@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from node_cases import BUDGET, features, kernel, problem, problems
 
 from gptree.inference import CoordinateAscent, Gibbs, Grams, NodePredictor, fit_nodes, gibbs, posterior, predict
 from gptree.inference.base import Diagnostics, Inference
+from gptree.inference.limits import class_inducing
 from gptree.inference.nodes import NodeBatch, make_batches, size_class
 from gptree.inference.posterior import DensePosterior, LinearPosterior, SparsePosterior, draw_chunks, make_posterior
 from gptree.inference.sparse_variational import WhitenedBatch
 from gptree.maths.conditional import FunctionSpace, WeightSpace
+from gptree.maths.seeding import kmeans_plus_plus_order
+from gptree.tree import label_hashes, node_generator, node_key
 
 
 def batch_of(*sizes: int, inducing: int | None = None) -> NodeBatch:
@@ -250,3 +255,25 @@ def test_rows_that_are_whitened_at_a_time() -> None:
         columns: list[Any] = list(rows._chunks(None))
         assert [c.start for c in columns] == list(range(0, 6, at_once))
         assert [len(c) for c in rows._chunks(torch.arange(5))] == ([1] * 5 if at_once == 1 else [2, 2, 1])
+
+
+# ------------------------------------------------------------------------------------------------------- diagnostics
+
+
+@pytest.mark.parametrize(("chains", "kept", "told"), [(1, 3, False), (3, 1, False), (2, 2, True), (1, 4, True)])
+def test_too_few_draws_tell_nothing_and_warn_of_nothing(chains: int, kept: int, told: bool) -> None:
+    draws = torch.randn(chains, kept, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert bool(gibbs.split_r_hat(draws).isfinite().all()) == told
+
+
+def test_inducing_points_of_a_class_are_keyed_by_its_label() -> None:
+    """The seeds of k-means++ of its own rows, with the generator of its label."""
+    X, y, hashes = features(24).numpy(), np.repeat([0, 1], 12), label_hashes(["ant", "bee"])
+    expected = []
+    for c, name in enumerate(("ant", "bee")):
+        members = np.flatnonzero(y == c)
+        random = node_generator(7, node_key(label_hashes([name])))
+        expected += members[kmeans_plus_plus_order(X[members], random, 4)[:4]].tolist()
+    assert class_inducing(X, y, 4, hashes, 7).tolist() == expected

@@ -152,6 +152,14 @@ def test_budgets_that_a_file_may_hold(budget: int, fine: bool) -> None:
             model_from_parts(document, tensors, torch.device("cpu"))
 
 
+def test_a_row_without_prior_variance_may_be_stored() -> None:
+    """As a row of zeros has under a linear kernel."""
+    d = data()
+    d.X[3] = 0.0
+    document, tensors = model_to_parts(fit(CoordinateAscent(), with_data=d, k=kernel("linear")))
+    assert model_from_parts(document, tensors, torch.device("cpu")).n_classes == 5
+
+
 @pytest.mark.parametrize(("scale", "tried"), [(1.02, True), (0.98, False)])
 def test_factors_of_a_file_are_tried_where_rounding_might_spoil_them(
     scale: float, tried: bool, monkeypatch: pytest.MonkeyPatch

@@ -121,3 +121,10 @@ def test_intervals_are_refused_exactly_where_a_walk_finds_them_wrong(nested: lis
                     ClassTree(tree.order, *arrays)
             else:
                 ClassTree(tree.order, *arrays)
+
+
+def test_every_vertex_has_a_parent_and_the_root_none() -> None:
+    tree = ClassTree.from_nested(["a", ["b", "c"]], ["a", "b", "c"])
+    assert tree.parent.tolist() == [-1, 0, 0, 1, 1]
+    assert tree.left_child.tolist() == [2, 3]
+    assert tree.right_child.tolist() == [1, 4]

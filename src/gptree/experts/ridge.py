@@ -237,7 +237,7 @@ class _Targets:
     @classmethod
     def balanced(cls, y: Tensor, folds: Tensor, dtype: torch.dtype) -> _Targets:
         """Weights 1/n_c, of mean one."""
-        weights = 1 / torch.bincount(y)[y].to(dtype)
+        weights = torch.bincount(y)[y].to(dtype).reciprocal()
         return cls(y, folds, (weights / weights.mean()).sqrt())
 
     def added_to(self, values: Tensor) -> Tensor:

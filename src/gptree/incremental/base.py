@@ -151,7 +151,7 @@ def base_of(
         model=model,
         expert=expert,
         y=codes,
-        stands_for=torch.ones_like(X[:, 0]),
+        stands_for=X.new_ones(len(X)),
         exemplars=torch.as_tensor(exemplars.rows, device=X.device),
         exemplar_weights=torch.as_tensor(exemplars.weights).to(X),
         left_out=left_out,

@@ -114,7 +114,7 @@ def triangular_inverse(L: Tensor) -> Tensor:
         below = _diagonal_blocks(flat[:, size:, :-size], size)[:, ::2]
         _diagonal_blocks(X[:, size:, :-size], size)[:, ::2].copy_(-(second @ (below @ first)))
         size *= 2
-    return X[:, :n, :n].reshape(L.shape) if order == n else X[:, :n, :n].view(L.shape)
+    return X[:, :n, :n].reshape(L.shape)
 
 
 def _diagonal_blocks(matrices: Tensor, size: int) -> Tensor:

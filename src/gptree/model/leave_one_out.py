@@ -230,7 +230,7 @@ def _kept_members(model: ForestModel, posterior: DensePosterior | LinearPosterio
     for start in range(0, len(variance), step):
         draws = slice(start, min(start + step, len(variance)))
         variance[draws] = posterior.variance(factors(draws), cross, prior, draws).clamp_min(0.0)
-    held = (posterior.omega > 0).any(0)
+    held = posterior.omega[0] > 0
     dense = isinstance(posterior, DensePosterior)
     return _Members(
         nodes=posterior.nodes.unsqueeze(1).expand_as(rows)[held],

@@ -135,8 +135,8 @@ def _node_rows(
             return inside[rank[inside] < quota]
         # more classes than points: one row each of an even choice of classes, some from either side
         random = np.random.default_rng(seed)
-        on_left = min(max(1, round(limit * (mid - lo) / (hi - lo))), limit - 1, mid - lo)
-        sides = ((starts[lo:mid], on_left), (starts[mid:hi], min(limit - on_left, hi - mid)))
+        on_left = min(max(1, round(limit * (mid - lo) / (hi - lo))), limit - 1)
+        sides = ((starts[lo:mid], on_left), (starts[mid:hi], limit - on_left))
         taken = np.concatenate([random.choice(each, size, replace=False) for each, size in sides])
         return taken[np.argsort(rows[taken])]
 
