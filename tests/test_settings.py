@@ -93,7 +93,9 @@ def test_members_of_a_family_are_found_by_name(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_bad_settings_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"Gibbs has no setting 'chain'; it has \['chains', 'keep', 'steps'\]"):
+    with pytest.raises(
+        ValueError, match=r"Gibbs has no setting 'chain'; it has \['chains', 'keep', 'pooled', 'steps'\]"
+    ):
         Gibbs().with_params(chain=2)
     held = Gibbs(chains=2)
     with pytest.raises(ValueError, match="at least one chain"):

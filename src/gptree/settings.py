@@ -34,7 +34,7 @@ class Settings:
     --------
     >>> from gptree import Gibbs
     >>> Gibbs(chains=4).with_params(steps=2)
-    Gibbs(chains=4, steps=2, keep=1)
+    Gibbs(chains=4, steps=2, keep=1, pooled=False)
     """
 
     _kinds: ClassVar[dict[str, type[Settings]]] = {}

@@ -24,7 +24,7 @@ def unused(x):
 '''
 TESTS = """
 import pytest
-from made_up.maths.f import f
+from invented.maths.f import f
 
 @pytest.fixture(scope="module")
 def value():
@@ -47,15 +47,15 @@ def test_broken():
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
     """A package of one file, and tests of which one always fails."""
-    for folder, name, text in (("src/made_up/maths", "f.py", CODE), ("tests/maths", "test_f.py", TESTS)):
+    for folder, name, text in (("src/invented/maths", "f.py", CODE), ("tests/maths", "test_f.py", TESTS)):
         (tmp_path / folder).mkdir(parents=True)
         (tmp_path / folder / name).write_text(text.replace("require(", "print("))
-    made_up = Project(tmp_path, tmp_path / "src" / "made_up", ("maths",), ("maths",))
-    for name, value in (("ROOT", made_up.root), ("SOURCE", made_up.source), ("PROJECT", made_up)):
+    invented = Project(tmp_path, tmp_path / "src" / "invented", ("maths",), ("maths",))
+    for name, value in (("ROOT", invented.root), ("SOURCE", invented.source), ("PROJECT", invented)):
         monkeypatch.setattr(mutants, name, value)
     monkeypatch.syspath_prepend(tmp_path / "src")
     monkeypatch.setattr(mutants, "DRAWN", ())
-    return made_up
+    return invented
 
 
 def after(mutant: mutants.Mutant) -> str:

@@ -79,7 +79,7 @@ class Inference(NamedSettings, ABC):
     --------
     >>> from gptree.inference import Inference
     >>> Inference.of("gibbs")
-    Gibbs(chains=10, steps=1, keep=1)
+    Gibbs(chains=10, steps=1, keep=1, pooled=False)
     """
 
     family: ClassVar[str] = "inference"
