@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 from animals import COLUMNS, animals, csv_text
-from typer.testing import CliRunner
 
-from gptree.cli.main import app
+from command_runs import run_command
 
 Run = Callable[..., Any]
 
@@ -35,15 +34,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 @pytest.fixture(scope="session")
 def run() -> Run:
-    """Run `gptree …` and check its exit code; a failure that no one foresaw is raised."""
-
-    def run_command(*arguments: object, code: int = 0) -> Any:
-        result = CliRunner().invoke(app, [str(argument) for argument in arguments])
-        if result.exception is not None and not isinstance(result.exception, SystemExit):
-            raise result.exception
-        assert result.exit_code == code, result.output
-        return result
-
+    """`run_command`."""
     return run_command
 
 

@@ -24,7 +24,7 @@ import numpy as np
 
 from gptree.cli.encoding import Encoding, embedded, is_raw
 from gptree.embed.collection import check_ids, parsed_labels
-from gptree.embed.tables import IDS, check_names, listed, read_csv, read_parquet
+from gptree.embed.tables import IDS, check_names, is_number, listed, read_csv, read_parquet
 
 #: Default names of features, labels and ids in an .npz file, and of the label column in a table.
 FEATURES, LABELS, NAMES, LABEL_COLUMN = "X", "y", "ids", "label"
@@ -208,20 +208,12 @@ def _parsed_column(path: Path, name: str, cells: Sequence[str], lines: list[tupl
     try:
         return np.array(cells, dtype=np.float64)
     except ValueError:
-        row = next(i for i, cell in enumerate(cells) if not _is_number(cell))
+        row = next(i for i, cell in enumerate(cells) if not is_number(cell))
         raise ValueError(
             f"{path}, line {lines[row][0]}, column '{name}': '{cells[row]:.80}' is not a number. Columns of features "
             "are numeric; name those to use with --features a,b,c and the column of labels with --labels. A column of "
             f"texts is encoded if it is the only one, --features {name}."
         ) from None
-
-
-def _is_number(cell: str) -> bool:
-    try:
-        float(cell)
-    except ValueError:
-        return False
-    return True
 
 
 def _parsed_labels(path: Path, name: str, cells: Sequence[str]) -> np.ndarray:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from gptree.cli.console import say, shows_progress
 from gptree.embed.collection import Collection, Failure
-from gptree.embed.tables import IMAGE, TEXT, read_header, read_table
+from gptree.embed.tables import IMAGE, TEXT, is_number, read_header, read_table
 
 if TYPE_CHECKING:
     from gptree.embed import Embedding, Encoder, Store
@@ -81,15 +81,7 @@ def is_raw(path: Path, features: str | None, known_columns: Sequence[str] | None
     if name not in header:
         return False
     cells = [cell for cell in read_table(path)[1](name) if cell]
-    return sum(map(_is_number, cells)) < len(cells) / 2  # a few mistakes make no text of numbers
-
-
-def _is_number(cell: str) -> bool:
-    try:
-        float(cell)
-    except ValueError:
-        return False
-    return True
+    return sum(map(is_number, cells)) < len(cells) / 2  # a few mistakes make no text of numbers
 
 
 def collection_of(

@@ -168,6 +168,15 @@ def check_names(path: Path, header: Sequence[str]) -> None:
         raise ValueError(f"{path}: two columns are called {', '.join(sorted(twice))}; give each its own name.")
 
 
+def is_number(cell: str) -> bool:
+    """Whether a cell is written as a number."""
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True
+
+
 def listed(names: Sequence[str], most: int = 8) -> str:
     """Names for a message."""
     first = ", ".join(f"'{name}'" for name in names[:most])
