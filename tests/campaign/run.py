@@ -5,8 +5,10 @@
     python tests/campaign/run.py --page               docs/reliability.md from what was done
 
 Every unit is done in a child that is forked from a process that has imported everything, in an empty folder of its own,
-and is killed after a time. What was done is a row a unit in `build/campaign/rows.jsonl`; a unit with a row is not done
-again, unless `--again` begins anew. The sums that the page shows are kept in `tests/campaign/results.jsonl`.
+and is killed after a time. What was done is a row a unit in `build/campaign/rows.jsonl`; a unit that passed is not done
+again, unless `--again` begins anew, one that failed is. The sums that the page shows are kept in
+`tests/campaign/results.jsonl` with the numbers of their units, so that another machine goes on with others:
+`--rows FILE` takes in the rows that it wrote.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import importlib
+import itertools
 import json
 import multiprocessing
 import os
@@ -107,34 +110,35 @@ def _kill(child: Any) -> None:
 # -------------------------------------------------------------------------------------------------------- many of them
 
 
-def waiting(chosen: list[Part], rows: list[dict[str, Any]]) -> list[tuple[Part, int]]:
-    """Units not yet done, of all parts in turn, so that a short campaign has tried everything."""
-    done = {(row["part"], row["unit"]) for row in rows}
-    units = [(unit / part.units, part, unit) for part in chosen for unit in range(part.units)]
-    order = sorted(units, key=lambda entry: entry[0])
-    return [(part, unit) for _, part, unit in order if (part.name, unit) not in done]
+def waiting(chosen: list[Part]) -> list[tuple[Part, int]]:
+    """Units still to do, of all parts in turn, so that a short campaign has tried everything."""
+    units = []
+    for row in summed():
+        part = next((part for part in chosen if part.name == row["part"]), None)
+        if part is not None:
+            new = (unit for unit in itertools.count() if not _among(unit, row["done"]))
+            units += [(unit / part.units, part, unit) for unit in itertools.islice(new, part.units - row["units"])]
+    return [(part, unit) for _, part, unit in sorted(units, key=lambda entry: entry[0])]
 
 
-def campaign(chosen: list[Part], jobs: int, seconds: float) -> int:
-    """Do what is left until it is done or the time is over; the number of failures among all rows."""
-    rows = read_rows(ROWS)
-    left = waiting(chosen, rows)
+def campaign(chosen: list[Part], jobs: int, seconds: float) -> list[dict[str, Any]]:
+    """Do what is left until it is done or the time is over; the sums."""
+    left = waiting(chosen)
     ROWS.parent.mkdir(parents=True, exist_ok=True)
-    failures = [row for row in rows if row["failure"]]
-    end, code = time.monotonic() + seconds, commit()
+    failures, end, code = 0, time.monotonic() + seconds, commit()
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with ROWS.open("a") as file, Progress(*columns) as progress:
-        file.write("\n" if rows else "")  # after a line that was cut off
+        file.write("\n" if file.tell() else "")  # after a line that was cut off
         task = progress.add_task("units", total=len(left))
         for outcome in _done(left, jobs, end):
             row = {**vars(outcome), "seconds": round(outcome.seconds, 3), "commit": code}
             file.write(json.dumps(row) + "\n")
             file.flush()
             if outcome.failure:
-                failures.append(row)
+                failures += 1
                 progress.console.print(reproduction(row), markup=False)
-            progress.update(task, advance=1, description=f"{len(failures)} failures, {outcome.part}")
-    return len(failures)
+            progress.update(task, advance=1, description=f"{failures} failures, {outcome.part}")
+    return summed()
 
 
 def _done(left: list[tuple[Part, int]], jobs: int, end: float) -> Iterator[Outcome]:
@@ -149,6 +153,14 @@ def _done(left: list[tuple[Part, int]], jobs: int, end: float) -> Iterator[Outco
             yield from (future.result() for future in finished)
 
 
+def take_in(files: list[Path]) -> None:
+    """Add rows that were written on other machines to those here."""
+    ROWS.parent.mkdir(parents=True, exist_ok=True)
+    with ROWS.open("a") as file:
+        for row in (row for path in files for row in read_rows(path)):
+            file.write("\n" + json.dumps(row))
+
+
 def reproduction(row: dict[str, Any]) -> str:
     return f"python tests/campaign/run.py {row['part']} --unit {row['unit']}  # {row['failure']}"
 
@@ -157,24 +169,46 @@ def reproduction(row: dict[str, Any]) -> str:
 
 
 def summed() -> list[dict[str, Any]]:
-    """A row a part: what was done in all."""
-    rows = read_rows(ROWS)
+    """A row a part: what was done in all, kept sums and rows together; of a unit that was done again the last row."""
+    kept = {row["part"]: row for row in read_rows(SUMS)}
+    rows = {(row["part"], row["unit"]): row for row in read_rows(ROWS)}
     sums = []
     for part in parts().values():
-        mine = [row for row in rows if row["part"] == part.name]
+        known = kept.get(part.name, NOTHING)
+        new = [row for (name, unit), row in rows.items() if name == part.name and not _among(unit, known["done"])]
+        passed = [row for row in new if not row["failure"]]
         sums.append(
             {
                 "part": part.name,
                 "says": part.says,
-                "units": len(mine),
+                "units": known["units"] + len(passed),
                 "of": part.units,
-                "tries": sum(row["tries"] for row in mine),
-                "failures": sum(bool(row["failure"]) for row in mine),
-                "hours": round(sum(row["seconds"] for row in mine) / 3600, 2),
-                "commits": sorted({row["commit"] for row in mine}),
+                "tries": known["tries"] + sum(row["tries"] for row in passed),
+                "failures": len(new) - len(passed),
+                "hours": round(known["hours"] + sum(row["seconds"] for row in passed) / 3600, 4),
+                "commits": sorted({*known["commits"], *(row["commit"] for row in passed)}),
+                "done": _ranges(known["done"], {row["unit"] for row in passed}),
             }
         )
     return sums
+
+
+NOTHING: dict[str, Any] = {"units": 0, "tries": 0, "hours": 0.0, "commits": [], "done": []}
+
+
+def _among(unit: int, ranges: list[list[int]]) -> bool:
+    return any(first <= unit <= last for first, last in ranges)
+
+
+def _ranges(ranges: list[list[int]], units: set[int]) -> list[list[int]]:
+    """First and last numbers of what is done without a gap."""
+    joined: list[list[int]] = []
+    for first, last in sorted([*ranges, *([unit, unit] for unit in units)]):
+        if joined and first == joined[-1][1] + 1:
+            joined[-1][1] = last
+        else:
+            joined.append([first, last])
+    return joined
 
 
 def page(sums: list[dict[str, Any]]) -> str:
@@ -207,6 +241,7 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     parser.add_argument("--hours", type=float, default=6.0, help="stop beginning units after so long")
     parser.add_argument("--again", action="store_true", help="forget what was done")
+    parser.add_argument("--rows", type=Path, nargs="+", default=[], help="rows that were written elsewhere, to take in")
     parser.add_argument("--page", action="store_true", help="write docs/reliability.md from what was done")
     given = parser.parse_args()
     chosen = [every[name] for name in given.parts] or list(every.values())
@@ -214,16 +249,14 @@ def main() -> int:
         with tempfile.TemporaryDirectory() as folder:
             print(f"{chosen[0].check(given.unit, Path(folder))} tries, no failure")
         return 0
-    if given.page:
-        write_page(summed())
-        return 0
     if given.again:
         ROWS.unlink(missing_ok=True)
-    failures = campaign(chosen, given.jobs, given.hours * 3600)
-    sums = summed()
+        SUMS.unlink(missing_ok=True)
+    take_in(given.rows)
+    sums = summed() if given.page else campaign(chosen, given.jobs, given.hours * 3600)
     write_page(sums)
     print(page(sums))
-    return 1 if failures else 0
+    return 1 if any(row["failures"] for row in sums) else 0
 
 
 if __name__ == "__main__":
