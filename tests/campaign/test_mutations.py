@@ -13,7 +13,8 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 
 from corpus import Case, Corpus, Impossible
-from mutations import check_block, check_mutation, mutated, tried
+from file_changes import mutated
+from mutations import check_block, check_mutation, tried
 
 SMALL = Corpus(("v2/tree", "v2/growth_tree", "v3/paper", "v2/deep_softmax", "csv", "npz", "npy"))
 
