@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+import fcntl
+import importlib.util
 import os
 import signal
 import subprocess
@@ -192,3 +194,88 @@ def test_a_file_system_without_locks(folder: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(locks.fcntl, "flock", no_locks)
     with pytest.warns(RuntimeWarning, match="has no locks: let no other process write there now"), locked(folder):
         pass
+
+
+class Windows:
+    """What Windows has: `msvcrt`, and no removal of a file that somebody has open."""
+
+    LK_NBLCK = 2
+
+    def __init__(self) -> None:
+        self.open: set[int] = set()
+        self._os_open, self._os_close, self._os_unlink = os.open, os.close, os.unlink
+
+    def locking(self, descriptor: int, mode: int, length: int) -> None:
+        """Taken by one open file at a time and freed when that is closed, as `flock` is."""
+        assert (mode, length, os.lseek(descriptor, 0, os.SEEK_CUR)) == (self.LK_NBLCK, 1, 0)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise PermissionError(errno.EACCES, "Permission denied") from error
+
+    def os_open(self, path: Path, flags: int, mode: int) -> int:
+        descriptor = self._os_open(path, flags, mode)
+        self.open.add(descriptor)
+        return descriptor
+
+    def os_close(self, descriptor: int) -> None:
+        self._os_close(descriptor)
+        self.open.discard(descriptor)
+
+    def os_unlink(self, path: Path) -> None:
+        if any(os.path.samestat(os.fstat(descriptor), os.stat(path)) for descriptor in self.open):
+            raise PermissionError(errno.EACCES, "used by another process")
+        self._os_unlink(path)
+
+
+@pytest.fixture
+def on_windows(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The module as Windows imports it."""
+    system = Windows()
+    monkeypatch.setitem(sys.modules, "fcntl", None)
+    monkeypatch.setitem(sys.modules, "msvcrt", system)
+    monkeypatch.delattr(os, "register_at_fork")
+    for name in ("open", "close", "unlink"):
+        monkeypatch.setattr(os, name, getattr(system, f"os_{name}"))
+    spec = importlib.util.spec_from_file_location("locks_on_windows", locks.__file__)
+    assert spec is not None
+    assert spec.loader is not None
+    module: Any = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_one_at_a_time_on_windows(folder: Path, on_windows: Any) -> None:
+    with on_windows.locked(folder), on_windows.locked(folder):  # again in the same thread
+        assert (folder / LOCK).exists()
+        with pytest.raises(TimeoutError, match="is being changed by another process"):
+            on_windows._acquire(folder, wait=0.01)
+    assert not (folder / LOCK).exists()
+    assert not on_windows.msvcrt.open
+    with on_windows.locked(folder / "new"):
+        pass
+    assert not (folder / "new").exists()
+
+
+def test_a_file_that_another_waits_with_stays_on_windows(folder: Path, on_windows: Any) -> None:
+    with on_windows.locked(folder):
+        waits = os.open(folder / LOCK, os.O_RDWR, 0o666)
+        assert not on_windows._try_lock(waits, folder)
+    assert on_windows._try_lock(waits, folder)  # freed, and the file is where it was
+    assert on_windows._is_at(waits, folder / LOCK)
+    with pytest.raises(TimeoutError), on_windows.locked(folder, wait=0):
+        pass
+    on_windows._release(waits, folder)
+    with on_windows.locked(folder, wait=0):
+        pass
+    assert not (folder / LOCK).exists()
+
+
+def test_a_file_system_without_locks_on_windows(folder: Path, on_windows: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_locks(*_: object) -> None:
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+
+    monkeypatch.setattr(on_windows.msvcrt, "locking", no_locks)
+    with pytest.warns(RuntimeWarning, match="has no locks"), on_windows.locked(folder):
+        pass
+    assert not (folder / LOCK).exists()
