@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
 from typing import Any
 
@@ -142,7 +144,17 @@ def test_what_was_done_in_a_folder_is_not_done_again(tmp_path: Path, monkeypatch
     assert read_log(tmp_path / "run") == model.log_
     assert (tmp_path / "run" / "curves.png").exists()
     model.curves(tmp_path / "again.png")
-    assert (tmp_path / "again.png").read_bytes().startswith(b"\x89PNG")
+    picture = (tmp_path / "again.png").read_bytes()
+    assert picture.startswith(b"\x89PNG")
+
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as disk:
+        disk.setattr(os, "fsync", full)
+        with pytest.raises(OSError, match="No space left"):
+            model.curves(tmp_path / "again.png")
+    assert (tmp_path / "again.png").read_bytes() == picture  # what was there
 
     def refuse(*_: object) -> None:
         raise AssertionError("an epoch was asked for")

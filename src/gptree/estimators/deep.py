@@ -33,6 +33,7 @@ from gptree.estimators.state import fitted_value
 from gptree.incremental import Growth
 from gptree.inference import PredictAt
 from gptree.settings import SettingsParameters, require
+from gptree.storage import write_figure
 from gptree.tree import ClassTree, TreeBuilder
 
 
@@ -394,7 +395,7 @@ class DeepGPTreeClassifier(SettingsParameters, ClassifierMixin, BaseEstimator):
         path : path
             Of the picture.
         """
-        plot_curves(self._state().log).savefig(path)
+        write_figure(Path(path), plot_curves(self._state().log))
 
     # ------------------------------------------------------------------------------------------------ fitted values
 
