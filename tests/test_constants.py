@@ -34,7 +34,7 @@ def written(value: Any) -> str | None:
     """A number, settings, or several of them as the table holds them; None for anything else."""
     if isinstance(value, dict):
         value = {str(key): item for key, item in value.items()}
-    several = value.values() if isinstance(value, dict) else value if isinstance(value, tuple | list) else None
+    several = value.values() if isinstance(value, dict) else value if isinstance(value, tuple | list | range) else None
     if several is not None:
         return repr(value) if several and all(written(each) is not None for each in several) else None
     numbers = isinstance(value, bool | int | float) or (is_dataclass(value) and not isinstance(value, type))

@@ -48,6 +48,8 @@ from gptree.inference import (
     fit_nodes,
 )
 from gptree.maths import as_kernel, make_kernel
+from gptree.maths.polya_gamma import sample_pg
+from gptree.maths.quadrature import log_sigmoid_expectation
 from gptree.model import TrainingData, fit_forest, left_out_predictions
 from gptree.tree import TreeBuilder, label_hashes
 from small_sizes import small_random_features
@@ -69,6 +71,33 @@ def sphere(counts: list[int], d: int, seed: int) -> tuple[Tensor, Tensor]:
     y = random.permutation(np.repeat(np.arange(len(counts)), counts))
     X = random.normal(size=(len(counts), d))[y] + 0.8 * random.normal(size=(len(y), d))
     return torch.as_tensor(X / np.linalg.norm(X, axis=1, keepdims=True)), torch.as_tensor(y)
+
+
+# ------------------------------------------------------------------------------------------------- draws and integrals
+
+
+def draws() -> Digests:
+    """So many that there are passes with one candidate an element, with several, and several blocks."""
+    found: Digests = {}
+    shapes: dict[str, Any] = {"1": 1.0, "0.3": 0.3, "2.6": 2.6, "0 … 3": torch.arange(7) % 4 + torch.arange(7) % 2 / 4}
+    for n in (3, 700, 1_500, 30_000, 70_000):
+        c = 6 * torch.cos(torch.arange(n, dtype=torch.float64))
+        c[::3] = 2.18  # where one proposal ends and the other begins
+        for name, b in shapes.items():
+            if n > 2_000 and name == "0.3":
+                continue
+            b = b.repeat(n // 7 + 1)[:n] if isinstance(b, Tensor) else b
+            found[f"{n} of {name}"] = digest(sample_pg(c, b, generator=torch.Generator().manual_seed(n)))
+    return found
+
+
+def integrals() -> Digests:
+    mean = torch.tensor([-900.0, -360.0, -30.0, -1.5, 0.0, 0.5, 4.0, 80.0, 400.0], dtype=torch.float64)
+    variances = (0.0, 0.5, 12.0, 12.0 + 1e-9, 40.0)
+    found = {f"{v}": digest(torch.stack(log_sigmoid_expectation(mean, torch.full_like(mean, v)))) for v in variances}
+    near = mean.abs() < 300
+    found["near"] = digest(torch.stack(log_sigmoid_expectation(mean[near], torch.ones_like(mean[near]), 7)))
+    return found
 
 
 # ------------------------------------------------------------------------------------------------------------- trees
@@ -249,7 +278,8 @@ def grown() -> Digests:
 
 
 PROBLEMS: dict[str, Callable[[], Digests]] = {
-    each.__name__: each for each in (trees, experts, experts_on_exemplars, episodes, nodes, models, grown)
+    each.__name__: each
+    for each in (draws, integrals, trees, experts, experts_on_exemplars, episodes, nodes, models, grown)
 }
 
 

@@ -109,3 +109,11 @@ def test_sandwiches_of_batches_by_blocks(batch: tuple[int, ...], blocked: int, m
         torch.testing.assert_close(by_columns, expected, rtol=0.0, atol=1e-13)
         assert torch.equal(X, before[0])
         assert torch.equal(T, before[1])
+
+
+def test_sizes_of_blocks() -> None:
+    """Up to 64 to begin with, or somewhat more where that spares padding."""
+    table = {0: (0, 0), 1: (1, 1), 64: (64, 64), 65: (65, 65), 66: (33, 66), 128: (64, 128), 129: (129, 129)}
+    table |= {130: (65, 130), 160: (40, 160), 161: (81, 162), 163: (82, 164), 256: (64, 256), 319: (160, 320)}
+    table |= {320: (40, 320), 321: (161, 322), 322: (81, 324), 512: (64, 512), 1030: (129, 1032)}
+    assert {n: linalg._halved(n) for n in table} == table

@@ -6,7 +6,6 @@ one, see `gptree.deep.heads.gp_tree`.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 
 import torch
@@ -72,7 +71,7 @@ def covariance_root(covariance: Tensor) -> tuple[Tensor, Tensor]:
             "a kernel matrix could not be factorised even with jitter: it is not positive semi-definite or not finite. "
             "Check the kernel and the scale of the features."
         )
-    if bool((used > 0).any()):  # at once for all of them, so that derivatives pass through
+    if used.any():  # at once for all of them, so that derivatives pass through
         root, _ = torch.linalg.cholesky_ex(_add_jitter(flat, used))
     return root.reshape(covariance.shape), used.reshape(batch)
 
@@ -93,14 +92,10 @@ def triangular_inverse(L: Tensor) -> Tensor:
     Blocks on the diagonal are inverted all at once, then joined in pairs: with X = L⁻¹, X₂₁ = −X₂₂ L₂₁ X₁₁. Nearly all
     of the work is in products, at which GPUs are several times faster than at solving with a triangular matrix.
     """
-    n = L.shape[-1]
-    halvings = max(0, math.ceil(math.log2(max(n, 1) / SOLVED_ORDER)))
-    while n % (1 << halvings) and n >> (halvings - 1) <= 2.5 * SOLVED_ORDER:
-        halvings -= 1  # somewhat larger blocks rather than padding
-    size = -(-n >> halvings)  # of the blocks to begin with, rounded up
-    order = size << halvings
+    *_, n = L.shape
+    size, order = _halved(n)
     flat = L.reshape(-1, n, n)
-    if order > n:  # padded with the identity
+    if order - n:  # padded with the identity
         padded = torch.zeros(len(flat), order, order, dtype=L.dtype, device=L.device)
         padded[:, :n, :n] = flat
         padded.diagonal(dim1=-2, dim2=-1)[:, n:] = 1.0
@@ -117,6 +112,17 @@ def triangular_inverse(L: Tensor) -> Tensor:
     return X[:, :n, :n].reshape(L.shape)
 
 
+def _halved(n: int) -> tuple[int, int]:
+    """The size of the blocks that an inverse of order n begins with, and the order that doubling it leads to."""
+    halvings = 0
+    while n > SOLVED_ORDER << halvings:
+        halvings += 1
+    while n % (1 << halvings) and n >> (halvings - 1) <= 2.5 * SOLVED_ORDER:
+        halvings -= 1  # somewhat larger blocks rather than padding
+    size = -(-n >> halvings)  # rounded up
+    return size, size << halvings
+
+
 def _diagonal_blocks(matrices: Tensor, size: int) -> Tensor:
     """The blocks of this size along the diagonals of (V, n, n), as a view (V, n / size, size, size)."""
     batch, down, across = matrices.stride()
@@ -126,7 +132,7 @@ def _diagonal_blocks(matrices: Tensor, size: int) -> Tensor:
 
 def triangular_sandwich(X: Tensor, T: Tensor) -> Tensor:
     """Xᵀ T X for lower triangular X and T (..., n, n)."""
-    n = X.shape[-1]
+    *_, n = X.shape
     if n < BLOCKED_ORDER:
         return X.mT @ (T @ X)
     a, b = slice(0, n // 2), slice(n // 2, n)
@@ -167,13 +173,13 @@ def conjugate_gradients(apply: Callable[[Tensor], Tensor], rhs: Tensor) -> tuple
     square = residual.square().sum(-1, keepdim=True)
     enough = square * CG_TOLERANCE[rhs.dtype] ** 2
     for _ in range(CG_STEPS):
-        if bool((square <= enough).all()):
-            return x, True
         image = apply(direction)
         # a system that is solved exactly has a zero direction: 0/0 there is 0
-        step = (square / (direction * image).sum(-1, keepdim=True)).nan_to_num(nan=0.0)
+        step = (square / (direction * image).sum(-1, keepdim=True)).nan_to_num()
         x += step * direction
         residual -= step * image
         square, before = residual.square().sum(-1, keepdim=True), square
-        direction = residual + (square / before).nan_to_num(nan=0.0) * direction
-    return x, bool((square <= enough).all())
+        if bool((square <= enough).all()):
+            return x, True
+        direction = residual + (square / before).nan_to_num() * direction
+    return x, False

@@ -46,9 +46,9 @@ _SLOPE = 0.3  # δ
 _LOG_BOUND = 0.248061  # log M, rounded up
 _STEEP_BELOW = 1.09  # z below which the steeper proposal is accepted more often
 
-# Beyond x = 32 the untilted J*(b, 0), b < 1, has probability below 1e-17; 25 terms are enough up to there.
+# Beyond x = 32 the untilted J*(b, 0), b < 1, has probability below 1e-17; terms up to the 25th are enough up to there.
 _FARTHEST = 32.0
-_TERMS = 25
+_SERIES = range(1, 26)
 
 _COPIES = 6  # most candidates that an element gets in one pass
 # Elements drawn at a time: on a CPU the intermediate values should fit the cache.
@@ -217,11 +217,9 @@ def _draw(z: Tensor, b: Tensor, generator: torch.Generator) -> Tensor:
     total = _sum_of_units(z, units, generator)
     parts = b - units
     fractional = parts.nonzero().squeeze(1)
-    if fractional.numel() > 0:
-        # in float64, because the series cancels at large x
-        draws = _reject(_propose_fraction, (z[fractional].double(), parts[fractional]), generator)
-        total[fractional] += draws.to(z.dtype)
-    return total
+    # in float64, because the series cancels at large x
+    draws = _reject(_propose_fraction, (z[fractional].double(), parts[fractional]), generator)
+    return total.index_add_(0, fractional, draws.to(z.dtype))
 
 
 def _sum_of_units(z: Tensor, units: Tensor, generator: torch.Generator) -> Tensor:
@@ -305,7 +303,7 @@ def _fraction_factor(x: Tensor, b: Tensor) -> Tensor:
     growth = torch.exp((1 + b) * inverse * -2)
     growth_of_growth = torch.exp(inverse * -4)
     rising = b.clone()
-    for n in range(1, _TERMS + 1):
+    for n in _SERIES:
         term *= growth
         growth *= growth_of_growth
         sign = (-1) ** n / math.factorial(n)

@@ -42,7 +42,7 @@ def log_sigmoid_expectation(mean: Tensor, variance: Tensor, points: int = 20) ->
     deviation = torch.sqrt(variance.clamp_min(0.0) + torch.finfo(mean.dtype).eps)
     mean, deviation = torch.broadcast_tensors(mean, deviation)
     # The less probable side determines both: its probability p from the quadrature, the other's as 1 − p.
-    negative = mean < 0
+    negative = mean.signbit()
     distance = torch.where(negative, -mean, mean)
     block = _BLOCK_CPU if mean.device.type == "cpu" else _BLOCK_ACCELERATOR
     blocks = zip(distance.reshape(-1).split(block), deviation.reshape(-1).split(block), strict=True)
