@@ -51,10 +51,11 @@ class FittedClassMean(FittedExpert):
         check_features(X, len(self.centre))
         return (self.temperature * _scores(X, self.means, self.centre, self.shrinkage)).log_softmax(1)
 
-    def grown(self, X: Tensor, y: Tensor, n_classes: int) -> FittedClassMean:
+    def grown(self, X: Tensor, y: Tensor, n_classes: int, weights: Tensor | None = None) -> FittedClassMean:
         """With further examples of its classes. (Optional: without it the expert stays as it was.)"""
-        counts = self.counts.index_add(0, y, torch.ones_like(y, dtype=self.counts.dtype))
-        sums = (self.means * self.counts[:, None]).index_add(0, y, X.to(self.means.dtype))
+        weights = (torch.ones_like(y) if weights is None else weights).to(self.counts)
+        counts = self.counts.index_add(0, y, weights)
+        sums = (self.means * self.counts[:, None]).index_add(0, y, X.to(self.means.dtype) * weights[:, None])
         return replace(self, means=sums / counts[:, None], counts=counts)
 
 
@@ -65,8 +66,9 @@ class _Scorer:
 
     def __init__(self, settings: ClassMean, examples: Examples) -> None:
         self.grid, self.fallback = settings.shrinkages, max(settings.shrinkages)  # the smoothest
-        self.examples, self.centre = examples, examples.X.mean(0)
-        self.sums = examples.class_sums(examples.X)
+        self.examples, self.X = examples, examples.X * examples.weights[:, None]  # each counts as often as it weighs
+        self.centre = self.X.sum(0) / examples.weights.sum()
+        self.sums = examples.class_sums(self.X)
 
     def scores(self, grid: tuple[float, ...], rows: Tensor) -> Tensor:
         """(len(grid), len(rows), C): each row scored without the examples of its fold."""
@@ -74,13 +76,14 @@ class _Scorer:
         out = ex.X.new_empty(len(grid), len(rows), ex.n_classes)
         for members, at in ex.by_fold(rows):  # a fold holds one shot of every class, or none
             left = ex.counts - ex.fold_counts[ex.folds[members[0]]]
-            means = (self.sums - ex.class_sums(ex.X[members], members)) / left[:, None]
+            means = (self.sums - ex.class_sums(self.X[members], members)) / left[:, None]
             for k, s in enumerate(grid):
                 out[k, at] = _scores(ex.X[rows[at]], means, self.centre, s)
         for i in ex.alone(rows).tolist():  # and these are left out alone
             x, c = ex.X[rows[i]], ex.y[rows[i]]
-            means, left = self.sums / ex.counts[:, None], (ex.counts[c] - 1).clamp(min=1)
-            means[c] = (self.sums[c] - x) / left  # the only example of a class: any finite number will do
+            means = self.sums / ex.counts[:, None]
+            if ex.usable[rows[i]]:  # of the only example of a class, any finite score will do
+                means[c] = (self.sums[c] - self.X[rows[i]]) / (ex.counts[c] - ex.weights[rows[i]])
             for k, s in enumerate(grid):
                 out[k, i] = _scores(x[None], means, self.centre, s)[0]
         return out

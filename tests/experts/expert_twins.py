@@ -31,17 +31,21 @@ def kept(examples: Examples, i: int) -> list[int]:
 
 
 def lda_scores(examples: Examples, shrinkage: float, count_weight: float) -> Tensor:
-    """Left-out scores (n, C): means and counts without the fold, covariance without x_i, ν and the trace kept."""
+    """Left-out scores (n, C): means and counts without the fold, covariance without x_i, ν and the trace kept.
+
+    x_i goes with its copies in the class.
+    """
     X, y, n, C = examples.X, examples.y.tolist(), len(examples), examples.n_classes
     d = X.shape[1]
     counts = [y.count(c) for c in range(C)]
     means = [X[[j for j in range(n) if y[j] == c]].mean(0) for c in range(C)]
     S = sum(torch.outer(X[j] - means[y[j]], X[j] - means[y[j]]) for j in range(n)) / (n - C)
+    copies = [sum(1 for j in range(n) if y[j] == y[i] and torch.equal(X[j], X[i])) for i in range(n)]
     q = torch.zeros(n, C, dtype=X.dtype)
     left = torch.zeros(n, C, dtype=X.dtype)
     for i in range(n):
-        r, n_y = X[i] - means[y[i]], counts[y[i]]
-        S_i = S - n_y / (n_y - 1) * torch.outer(r, r) / (n - C)
+        r, n_y, k = X[i] - means[y[i]], counts[y[i]], copies[i]
+        S_i = S - k * n_y / (n_y - k) * torch.outer(r, r) / (n - C)
         A = torch.linalg.inv((1 - shrinkage) * S_i + shrinkage * S.trace() / d * torch.eye(d, dtype=X.dtype))
         for c in range(C):
             rows = [j for j in kept(examples, i) if y[j] == c]

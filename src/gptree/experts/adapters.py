@@ -8,10 +8,18 @@ from typing import Any
 import numpy as np
 import torch
 from sklearn.base import clone
+from sklearn.utils.validation import has_fit_parameter
 from torch import Tensor
 
 from gptree.experts.base import Expert, Fit, FittedExpert, ScoreCache
-from gptree.experts.calibration import best_temperature, fit_tempered, some, storage_dtype, temperature_centre
+from gptree.experts.calibration import (
+    best_temperature,
+    fit_tempered,
+    some,
+    storage_dtype,
+    temperature_centre,
+    weighted_mean,
+)
 from gptree.experts.examples import ALONE, Examples, check_features, describe, shot_folds
 from gptree.settings import require_whole
 from gptree.storage.record import State
@@ -25,7 +33,8 @@ class SklearnExpert(Expert):
 
     Left out by cross-validation over shot folds, whatever the folds of the examples. One-shot classes
     are never left out of these fits; their examples are scored by one more fit, without all of them.
-    Probabilities are mixed with 1/(2n) of the uniform ones, so that none is zero. Can neither be saved nor grow.
+    Probabilities are mixed with 1/(2n) of the uniform ones, so that none is zero. A classifier that takes no weights is
+    fitted to repeated rows where weights are whole numbers. Can neither be saved nor grow.
 
     Parameters
     ----------
@@ -64,24 +73,37 @@ class SklearnExpert(Expert):
         return fit_tempered(_GivenScores(self._left_out(examples), model), examples)
 
     def _fitted(self, examples: Examples, rows: Tensor) -> FittedSklearn:
-        X, y = _numpy(examples.X[rows]), _numpy(examples.y[rows])
+        X, y, weights = (_numpy(values[rows]) for values in (examples.X, examples.y, examples.weights))
         estimator: Any = clone(self.estimator)
-        return FittedSklearn(estimator.fit(X, y), examples.n_classes, 1 / (2 * len(examples)), temperature=1.0)
+        if (weights == 1).all():
+            estimator.fit(X, y)
+        elif has_fit_parameter(estimator, "sample_weight"):
+            estimator.fit(X, y, sample_weight=weights)
+        elif (weights == weights.round()).all():
+            estimator.fit(*(np.repeat(values, weights.astype(int), axis=0) for values in (X, y)))
+        else:
+            raise ValueError(
+                f"{type(estimator).__name__} takes no sample_weight, and the weights are no whole numbers, for which "
+                "rows could be repeated: take another classifier, or round the weights."
+            )
+        smoothing = 1 / (2 * max(float(examples.weights.sum()), 1.0))
+        return FittedSklearn(estimator, examples.n_classes, smoothing, temperature=1.0)
 
     def _left_out(self, examples: Examples) -> Tensor:
         """(n, C) log-probabilities."""
         scores = examples.X.new_zeros(len(examples), examples.n_classes)
         groups, usable = shot_folds(examples.y, self.folds), examples.usable
-        if int((examples.counts > 1).sum()) < 2:  # fewer than two classes to train on
+        if int((examples.sizes > 1).sum()) < 2:  # fewer than two classes to train on
             return scores
         for group in groups[usable].unique():
             fold = groups == group
             scores[fold] = self._fitted(examples, ~fold).scores(examples.X[fold])
         if not usable.all():
             alone = groups == ALONE
-            one_shot = (examples.counts == 1).nonzero()[:, 0]
+            one_shot = (examples.sizes == 1).nonzero()[:, 0]
             rows = self._fitted(examples, usable).scores(examples.X[alone])
-            rows[:, one_shot] = scores[usable][:, one_shot].mean(0)  # what such a class gets from points of others
+            # what such a class gets from points of others
+            rows[:, one_shot] = weighted_mean(scores[usable][:, one_shot], examples.weights[usable])
             scores[alone] = rows
         return scores
 
@@ -150,7 +172,9 @@ class PriorScores(Expert):
         prior = FittedPriorScores(self.source, examples.n_classes, temperature=1.0)
         scores = prior.scores(examples.X, examples.raw)
         rows = some(examples.calibration.nonzero()[:, 0], examples.n_classes)
-        tau, _ = best_temperature(scores[rows], examples.y[rows], temperature_centre(scores[rows], SPREAD))
+        weights = examples.weights[rows]
+        centre = temperature_centre(scores[rows], SPREAD, weights)
+        tau, _ = best_temperature(scores[rows], examples.y[rows], centre, weights)
         left_out = (tau * scores).log_softmax(1).to(storage_dtype(examples))
         return Fit(replace(prior, temperature=tau), left_out, examples.usable)
 

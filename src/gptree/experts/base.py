@@ -148,7 +148,7 @@ class FittedExpert(Serializable, ABC):
         tensor (T, C)
         """
 
-    def grown(self, X: Tensor, y: Tensor, n_classes: int) -> FittedExpert:
+    def grown(self, X: Tensor, y: Tensor, n_classes: int, weights: Tensor | None = None) -> FittedExpert:
         """The expert after more examples, every setting as it was.
 
         An expert that learns nothing from single examples of the classes it knows stays as it is, which is the default.
@@ -159,6 +159,8 @@ class FittedExpert(Serializable, ABC):
         y : int64 tensor (k,)
             Class numbers below `n_classes`; those from C on are new classes, which only some experts can take in.
         n_classes : int
+        weights : tensor (k,), optional
+            How many times each example counts; once by default.
 
         Returns
         -------

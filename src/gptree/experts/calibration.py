@@ -58,13 +58,14 @@ class CalibrationRows:
     rows: Tensor  # (R,) into the examples
     classes: Tensor  # (k,) into 0..C-1
     labels: Tensor  # (R,) the rows' classes, numbered within `classes`
+    weights: Tensor  # (R,) how many times each row counts
 
     @classmethod
     def of(cls, examples: Examples) -> CalibrationRows:
-        classes = (examples.counts > 1).nonzero()[:, 0]
+        classes = (examples.sizes > 1).nonzero()[:, 0]
         calibration_rows = examples.calibration_rows.nonzero()[:, 0]
         rows = some(calibration_rows, examples.n_classes) if len(classes) > 1 else calibration_rows[:0]
-        return cls(rows, classes, torch.searchsorted(classes, examples.y[rows]))
+        return cls(rows, classes, torch.searchsorted(classes, examples.y[rows]), examples.weights[rows])
 
     def see(self, scores: Tensor) -> Tensor:
         """The scores (…, C) of the competing classes, (…, k)."""
@@ -92,11 +93,13 @@ def choose(scorer: LeftOutScorer, examples: Examples, calibration: CalibrationRo
     if len(calibration.rows) == 0:
         rows = some(torch.arange(len(examples), device=examples.y.device), examples.n_classes)
         scores = fill_own(scorer.scores((scorer.fallback,), rows)[0], examples, rows)
-        return Choice(scorer.fallback, temperature_centre(scores, scorer.spread), scores[:0])
-    scores = scorer.scores(scorer.grid, calibration.rows)
-    centres = [temperature_centre(each, scorer.spread) for each in scores]
+        centre = temperature_centre(scores, scorer.spread, examples.weights[rows])
+        return Choice(scorer.fallback, centre, scores[:0])
+    scores, weights = scorer.scores(scorer.grid, calibration.rows), calibration.weights
+    centres = [temperature_centre(each, scorer.spread, weights) for each in scores]
     fits = [
-        best_temperature(calibration.see(s), calibration.labels, tau0) for s, tau0 in zip(scores, centres, strict=True)
+        best_temperature(calibration.see(s), calibration.labels, tau0, weights)
+        for s, tau0 in zip(scores, centres, strict=True)
     ]
     best = min(range(len(fits)), key=lambda k: fits[k][1])
     return Choice(scorer.grid[best], fits[best][0], scores[best])
@@ -152,7 +155,16 @@ def fill_own(scores: Tensor, examples: Examples, rows: Tensor) -> Tensor:
     return scores
 
 
-def best_temperature(scores: Tensor, labels: Tensor, centre: float) -> tuple[float, float]:
+def weighted_mean(values: Tensor, weights: Tensor | None) -> Tensor:
+    """The mean of values (r, …) over r rows that count `weights` (r,) times each; None is once."""
+    if weights is None:
+        return values.mean(0)
+    return (values * weights.view(-1, *[1] * (values.ndim - 1))).sum(0) / weights.sum()
+
+
+def best_temperature(
+    scores: Tensor, labels: Tensor, centre: float, weights: Tensor | None = None
+) -> tuple[float, float]:
     """The τ that minimises the mean NLL of log-softmax(τ·score), and the minimum.
 
     A weak prior, log τ ~ N(log `centre`, 1), counted as one point, decides where the rows do not (scores that
@@ -165,12 +177,14 @@ def best_temperature(scores: Tensor, labels: Tensor, centre: float) -> tuple[flo
     labels : int64 tensor (r,)
     centre : float
         τ₀.
+    weights : tensor (r,), optional
+        How many times each row counts.
 
     Returns
     -------
     temperature, nll : float
     """
-    n = len(labels)
+    n = len(labels) if weights is None else float(weights.sum())
     t0 = math.log(centre)
     gap = scores - scores.gather(1, labels[:, None])  # Δ_c = score_c − score_y: the NLL is logsumexp(τΔ)
     low, high, t = t0 - BRACKET, t0 + BRACKET, t0
@@ -178,8 +192,9 @@ def best_temperature(scores: Tensor, labels: Tensor, centre: float) -> tuple[flo
         tau = math.exp(t)
         weighted = (tau * gap).softmax(1).mul_(gap)  # p_c Δ_c
         means = weighted.sum(1)
-        first = float(means.mean())  # d NLL / dτ
-        second = float(torch.dot(weighted.flatten(), gap.flatten())) / n - float(means.square().mean())
+        first = float(weighted_mean(means, weights))  # d NLL / dτ
+        counted = weighted if weights is None else weighted.mul_(weights[:, None])
+        second = float(torch.dot(counted.flatten(), gap.flatten())) / n - float(weighted_mean(means.square(), weights))
         slope = tau * first + (t - t0) / n
         curvature = tau**2 * second + tau * first + 1 / n
         low, high = (t, high) if slope < 0 else (low, t)
@@ -187,11 +202,11 @@ def best_temperature(scores: Tensor, labels: Tensor, centre: float) -> tuple[flo
         previous, t = t, newton if low < newton < high else (low + high) / 2
         if abs(t - previous) < TOLERANCE:
             break
-    nll = float((math.exp(t) * gap).logsumexp(1).mean()) + (t - t0) ** 2 / (2 * n)
+    nll = float(weighted_mean((math.exp(t) * gap).logsumexp(1), weights)) + (t - t0) ** 2 / (2 * n)
     return math.exp(t), nll
 
 
-def temperature_centre(scores: Tensor, spread: float) -> float:
+def temperature_centre(scores: Tensor, spread: float, weights: Tensor | None = None) -> float:
     """τ₀ = spread / (standard deviation of a row's scores (r, k) over the classes, averaged); 1 if they are equal.
 
     It makes the tempered scores of the classes spread by `spread` nats, whatever unit the scores come in. With
@@ -203,11 +218,13 @@ def temperature_centre(scores: Tensor, spread: float) -> float:
     ----------
     scores : tensor (r, k)
     spread : float
+    weights : tensor (r,), optional
+        How many times each row counts.
 
     Returns
     -------
     float
     """
-    deviation = float(scores.std(1, correction=0).mean())
+    deviation = float(weighted_mean(scores.std(1, correction=0), weights))
     rounding = 1e-6 * float(scores.abs().max()) + 1e-12  # scores equal but for it say nothing
     return spread / deviation if deviation > rounding else 1.0

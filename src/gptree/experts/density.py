@@ -137,8 +137,9 @@ class FittedKernelDensity(FittedExpert):
             scores = _log_means(products, self.labels, self.weights, self.masses[:, None], (self.sharpness,))[0]
         return (self.temperature * scores).log_softmax(1)
 
-    def grown(self, X: Tensor, y: Tensor, n_classes: int) -> FittedKernelDensity:
-        weights = torch.cat([self.weights, self.weights.new_ones(len(X))])
+    def grown(self, X: Tensor, y: Tensor, n_classes: int, weights: Tensor | None = None) -> FittedKernelDensity:
+        weights = torch.ones_like(y) if weights is None else weights
+        weights = torch.cat([self.weights, weights.to(self.weights)])
         labels = torch.cat([self.labels, y])
         points = torch.cat([self.points, X.to(self.points.dtype)])
         return replace(self, points=points, labels=labels, weights=weights, masses=_masses(weights, labels, n_classes))
@@ -186,7 +187,7 @@ class _Scorer:
     def __init__(self, settings: KernelDensity, examples: Examples) -> None:
         self.grid, self.fallback, self.examples = settings.sharpnesses, min(settings.sharpnesses), examples
         self.points = examples.X.to(working_dtype(len(examples), examples.X.dtype))
-        self.weights = torch.ones_like(self.points[:, 0])
+        self.weights = examples.weights.to(self.points.dtype)
 
     def scores(self, grid: tuple[float, ...], rows: Tensor) -> Tensor:
         ex = self.examples
@@ -197,7 +198,8 @@ class _Scorer:
             folds = ex.folds[part]
             g.masked_fill_(ex.folds[:, None] == torch.where(folds == ALONE, ALONE - 1, folds), -torch.inf)
             g[part, torch.arange(len(part), device=part.device)] = -torch.inf
-            counts = ex.left_out_counts(part).clamp_(min=1).T.to(g.dtype)
+            counts = ex.left_out_counts(part).T.to(g.dtype)
+            counts = torch.where(counts > 0, counts, 1)  # of a class whose only example is masked
             scores[:, at] = _log_means(g, ex.y, self.weights, counts, grid).to(scores.dtype)
         return scores
 

@@ -43,7 +43,8 @@ def shot_folds(y: Tensor, max_folds: int = 30) -> Tensor:
 class Examples:
     """Checked training examples; build them with `Examples.of`.
 
-    To leave example i out is to leave out every example of its fold, or i only where the fold is `ALONE`.
+    To leave example i out is to leave out every example of its fold, or i only where the fold is `ALONE`. An example of
+    weight w counts as w equal ones, which are left out together.
 
     Attributes
     ----------
@@ -54,10 +55,14 @@ class Examples:
     n_classes : int
         C.
     folds : int64 tensor (n,)
+    weights : tensor (n,)
+        How many times each example counts, in the dtype of X.
+    sizes : int64 tensor (C,)
+        Examples of each class, each counted once.
     counts : tensor (C,)
-        Examples of each class, in the dtype of X.
+        The weights of each class, summed: one for each example where nothing is weighted.
     fold_counts : tensor (K, C)
-        Examples of each class in each fold.
+        The same of each class in each fold.
     calibration : bool tensor (n,)
         Whether settings are chosen on an example.
     raw : optional
@@ -68,6 +73,8 @@ class Examples:
     y: Tensor
     n_classes: int
     folds: Tensor
+    weights: Tensor
+    sizes: Tensor
     counts: Tensor
     fold_counts: Tensor
     calibration: Tensor
@@ -82,6 +89,7 @@ class Examples:
         folds: Tensor | None = None,
         raw: Any = None,
         calibration: Tensor | None = None,
+        weights: Tensor | None = None,
     ) -> Examples:
         """Check and count examples.
 
@@ -101,6 +109,8 @@ class Examples:
         calibration : bool tensor (n,), optional
             Settings are chosen on left-out predictions of these examples alone. Give them where a network was trained
             on the others.
+        weights : tensor (n,), optional
+            How many times each example counts, more than 0; once by default.
 
         Returns
         -------
@@ -113,17 +123,19 @@ class Examples:
         n_classes = int(y.max()) + 1 if n_classes is None else n_classes
         if int(y.min()) < 0 or int(y.max()) >= n_classes:
             raise ValueError(f"y must lie in 0..{n_classes - 1}; it spans {int(y.min())}..{int(y.max())}.")
-        counts = torch.bincount(y, minlength=n_classes)
-        if int(counts.min()) == 0:
-            empty = int(counts.argmin())
+        sizes = torch.bincount(y, minlength=n_classes)
+        if int(sizes.min()) == 0:
+            empty = int(sizes.argmin())
             raise ValueError(f"class {empty} has no example; give it one, or renumber the classes without it.")
-        folds = shot_folds(y) if folds is None else _checked_folds(folds, y, counts)
+        folds = shot_folds(y) if folds is None else _checked_folds(folds, y, sizes)
+        weights = torch.ones_like(X[:, 0]) if weights is None else _checked_weights(weights, X)
         together = folds != ALONE
         n_folds = int(folds.max()) + 1
-        cells = torch.bincount((folds * n_classes + y)[together], minlength=n_folds * n_classes)
-        fold_counts = cells.view(n_folds, n_classes).to(X.dtype)
+        cells, inside = (folds * n_classes + y)[together], weights[together]
+        fold_counts = X.new_zeros(n_folds * n_classes).index_add_(0, cells, inside).view(n_folds, n_classes)
+        counts = X.new_zeros(n_classes).index_add_(0, y, weights)
         calibration = torch.ones_like(y, dtype=torch.bool) if calibration is None else calibration
-        return cls(X, y, n_classes, folds, counts.to(X.dtype), fold_counts, calibration, raw)
+        return cls(X, y, n_classes, folds, weights, sizes, counts, fold_counts, calibration, raw)
 
     def __len__(self) -> int:
         return len(self.X)
@@ -131,7 +143,7 @@ class Examples:
     @property
     def usable(self) -> Tensor:
         """(n,) whether anything of an example's class is left without it."""
-        return self.counts[self.y] > 1
+        return self.sizes[self.y] > 1
 
     @property
     def calibration_rows(self) -> Tensor:
@@ -143,13 +155,17 @@ class Examples:
         y = self.y if rows is None else self.y[rows]
         return values.new_zeros(self.n_classes, values.shape[1]).index_add_(0, y, values)
 
+    def class_means(self, values: Tensor) -> Tensor:
+        """Means (C, k) of `values` (n, k) over the examples of each class, weighted."""
+        return self.class_sums(values * self.weights[:, None]) / self.counts[:, None]
+
     def left_out_counts(self, rows: Tensor) -> Tensor:
-        """Examples of each class that are left when each of `rows` is left out: (len(rows), C)."""
+        """`counts` that are left when each of `rows` is left out, (len(rows), C); 0 for the only example of a class."""
         left = self.counts.repeat(len(rows), 1)
         together = (self.folds[rows] != ALONE).nonzero()[:, 0]
         left[together] -= self.fold_counts[self.folds[rows[together]]]
         alone = self.alone(rows)
-        left[alone, self.y[rows[alone]]] -= 1
+        left[alone, self.y[rows[alone]]] -= torch.where(self.usable, self.weights, self.counts[self.y])[rows[alone]]
         return left
 
     def by_fold(self, rows: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
@@ -174,19 +190,28 @@ class Examples:
         return rows[shot_folds(self.y[rows], max_folds=len(self) + 1).argsort(stable=True)]
 
 
-def _checked_folds(folds: Tensor, y: Tensor, counts: Tensor) -> Tensor:
+def _checked_weights(weights: Tensor, X: Tensor) -> Tensor:
+    if not isinstance(weights, Tensor) or weights.shape != X.shape[:1]:
+        raise ValueError(f"weights must hold {len(X)} numbers, one per row of X; got {describe(weights)}.")
+    weights = weights.to(X)
+    if not bool(((weights > 0) & torch.isfinite(weights)).all()):
+        raise ValueError("weights must be positive and finite: leave out the examples whose weight is 0.")
+    return weights
+
+
+def _checked_folds(folds: Tensor, y: Tensor, sizes: Tensor) -> Tensor:
     if not isinstance(folds, Tensor) or folds.shape != y.shape or folds.is_floating_point() or int(folds.min()) < ALONE:
         raise ValueError(
             f"folds must hold {len(y)} whole numbers, 0, 1, … or {ALONE} (left out alone); got {describe(folds)}."
         )
     folds = folds.long().to(y.device)
     # A fold of one is the same as being left out alone, and cheaper so. The other folds become 0, 1, …
-    _, index, sizes = folds.unique(return_inverse=True, return_counts=True)
-    together = (folds != ALONE) & (sizes[index] > 1) & (counts[y] > 1)
+    _, index, members = folds.unique(return_inverse=True, return_counts=True)
+    together = (folds != ALONE) & (members[index] > 1) & (sizes[y] > 1)
     renumbered = folds[together].unique(return_inverse=True)[1]
     folds = torch.full_like(folds, ALONE).masked_scatter(together, renumbered)
-    cells, cell_sizes = (folds * len(counts) + y)[together].unique(return_counts=True)
-    swallowed = cells[cell_sizes == counts[cells % len(counts)]] % len(counts)
+    cells, cell_sizes = (folds * len(sizes) + y)[together].unique(return_counts=True)
+    swallowed = cells[cell_sizes == sizes[cells % len(sizes)]] % len(sizes)
     if len(swallowed):
         raise ValueError(
             f"all examples of class {int(swallowed[0])} are in one fold, so that nothing of it is left without the "

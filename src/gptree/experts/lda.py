@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from gptree.experts.base import Expert, Fit, FittedExpert, ScoreCache, cached, positive_grid
-from gptree.experts.calibration import fit_tempered, tempering_bytes
+from gptree.experts.calibration import fit_tempered, tempering_bytes, weighted_mean
 from gptree.experts.examples import ALONE, Examples, check_features
 from gptree.settings import require
 from gptree.storage import Array, Number
@@ -25,6 +25,9 @@ class LDA(Expert):
     density of a new point of a class whose mean is known from n_c examples, D being the number of
     dimensions that count: the mean of n_c/(n_c+1)·(distance) over the examples and their own class, left out.
     Cost: one eigendecomposition of size min(n, d), and n·C·min(n, d) for each shrinkage λ.
+
+    An example of weight w counts w times. Weights below one leave ν = Σ_c (n_c − min(1, Σ w²/n_c)), and in the score
+    n_c is at least 1.
 
     Parameters
     ----------
@@ -72,7 +75,7 @@ class FittedLDA(FittedExpert):
         Eigenvalues of S_w; 0 outside the basis.
     isotropic : float
         tr(S_w)/d.
-    freedom : int
+    freedom : int or float
         ν.
     means : tensor (C, d)
         Of the classes, less the centre.
@@ -89,9 +92,9 @@ class FittedLDA(FittedExpert):
     basis: Annotated[Tensor, Array("d r", least=-1.001, most=1.001)]
     variances: Annotated[Tensor, Array("r", least=0)]
     isotropic: Annotated[float, Number(least=1e-30)]
-    freedom: Annotated[int, Number(least=1, whole=True)]
+    freedom: Annotated[float, Number(above=0)]
     means: Annotated[Tensor, Array("C d")]
-    counts: Annotated[Tensor, Array("C", least=1)]
+    counts: Annotated[Tensor, Array("C", above=0)]
     shrinkage: Annotated[float, Number(least=1e-6, most=1)]
     count_penalty: Annotated[float, Number(least=0)]
     temperature: Annotated[float, Number(above=0)]
@@ -130,8 +133,8 @@ class FittedLDA(FittedExpert):
         x = X.to(self.basis.dtype) - self.centre
         return x, x @ self.basis
 
-    def left_out(self, X: Tensor, y: Tensor, in_covariance: Tensor) -> Tensor:
-        """Untempered scores (n, C) at examples X (n, d) of classes y, each without itself.
+    def left_out(self, X: Tensor, y: Tensor, in_covariance: Tensor, weights: Tensor | None = None) -> Tensor:
+        """Untempered scores (n, C) at examples X (n, d) of classes y that count `weights` (n,) times, each left out.
 
         The mean and count of its class are without it, and where `in_covariance` (n,) so is the covariance, by
         the rank-one change of `_Scorer`. For the only example of a class, the score of that class means nothing.
@@ -140,15 +143,15 @@ class FittedLDA(FittedExpert):
         x, means = self._whitened(X.to(self.basis.dtype) - self.centre), self._whitened(self.means)
         distances = x.square().sum(1)[:, None] - 2 * x @ means.T + means.square().sum(1)
         rows = torch.arange(len(X), device=X.device)
-        n = self.counts[y]
+        n, w = self.counts[y], (torch.ones_like(y) if weights is None else weights).to(self.counts)
         r = x - means[y]
-        left = (n - 1).clamp(min=1)
+        left = torch.where(n - w > 1e-6 * w, n - w, n)
         rAr = distances[rows, y]
-        # δᵀAr = xᵀAr − μ_cᵀAr; for the class of the example δ = r n/(n − 1)
+        # δᵀAr = xᵀAr − μ_cᵀAr; for the class of the example δ = r n/(n − w)
         cross = (x * r).sum(1)[:, None] - r @ means.T
         cross[rows, y] = rAr * n / left
         distances[rows, y] = rAr * (n / left).square()
-        a = (1 - self.shrinkage) / self.freedom * n / left * in_covariance
+        a = (1 - self.shrinkage) / self.freedom * w * n / left * in_covariance
         distances += (a / (1 - a * rAr))[:, None] * cross.square()
         counts = self.counts.repeat(len(X), 1)
         counts[rows, y] = left
@@ -162,16 +165,17 @@ class FittedLDA(FittedExpert):
             return white
         return torch.cat([white, (x - inside @ self.basis.T) / (self.shrinkage * self.isotropic) ** 0.5], 1)
 
-    def grown(self, X: Tensor, y: Tensor, n_classes: int) -> FittedLDA:
+    def grown(self, X: Tensor, y: Tensor, n_classes: int, weights: Tensor | None = None) -> FittedLDA:
         """Means and counts with the further examples; the covariance stays."""
+        weights = torch.ones_like(y) if weights is None else weights
         counts = torch.cat([self.counts, self.counts.new_zeros(n_classes - len(self.counts))])
         sums = self.means.new_zeros(n_classes, len(self.centre))
         sums[: len(self.means)] = self.means * self.counts[:, None]
-        sums.index_add_(0, y, X.to(sums.dtype) - self.centre)
-        counts = counts.index_add(0, y, counts.new_ones(len(y)))
+        sums.index_add_(0, y, (X.to(sums.dtype) - self.centre) * weights.to(sums)[:, None])
+        counts = counts.index_add(0, y, weights.to(counts))
         touched = torch.zeros(n_classes, dtype=torch.bool, device=y.device).index_fill_(0, y, True)
         means = torch.cat([self.means, sums[len(self.means) :]])
-        means = torch.where(touched[:, None], sums / counts.clamp(min=1)[:, None], means)  # the others keep their bits
+        means = torch.where(touched[:, None], sums / counts[:, None], means)  # the others keep their bits
         return replace(self, means=means, counts=counts)
 
     def only(self, classes: Tensor) -> FittedLDA:
@@ -183,7 +187,7 @@ def _precisions(variances: Tensor, isotropic: float, shrinkage: float) -> Tensor
 
 
 def lda_scores(distances: Tensor, counts: Tensor, count_penalty: float) -> Tensor:
-    """Scores −½ [n/(n+1) · distance + penalty · log(1 + 1/n)] of distances (…, C), n the `counts` (…, C).
+    """Scores −½ [n/(n+1) · distance + penalty · log(1 + 1/n)] of distances (…, C), n the `counts` (…, C), at least 1.
 
     Parameters
     ----------
@@ -196,14 +200,15 @@ def lda_scores(distances: Tensor, counts: Tensor, count_penalty: float) -> Tenso
     -------
     tensor (…, C)
     """
-    return (counts / (counts + 1) * distances + count_penalty * torch.log1p(1 / counts)).mul_(-0.5)
+    n = counts.clamp(min=1)  # a mean rests on one example at least, however little it weighs
+    return (n / (n + 1) * distances + count_penalty * torch.log1p(1 / n)).mul_(-0.5)
 
 
 class _Scorer:
     """Left-out scores: class means and counts without the whole fold, the covariance without x_i only.
 
     Taking x_i out of S_w, with ν and the trace kept, is a rank-one change (Sherman-Morrison). With A = Σ_λ⁻¹,
-    r = x_i − μ_{y_i}, δ = x_i − μ_c (left-out mean) and a = (1−λ)/ν · n_y/(n_y−1),
+    r = x_i − μ_{y_i}, δ = x_i − μ_c (left-out mean), w the weight of x_i and a = (1−λ)/ν · w n_y/(n_y−w),
       δᵀAδ becomes δᵀAδ + a (δᵀAr)² / (1 − a rᵀAr).
     This is not a refit without the fold, whose covariance would rest on fewer points than the final one does.
     All vectors are written in the eigenvectors of S_w, within the span of the examples if d > n.
@@ -225,27 +230,29 @@ class _Scorer:
         self.A = torch.stack([_precisions(moments.variances, moments.isotropic, value) for value in self.grid])
         left, gaps = self._class_gaps()
         self.xAx, self.xAr = self.x.square() @ self.A.T, (self.x * self.r) @ self.A.T
-        n = ex.counts[ex.y][:, None]
-        a = (1 - ex.X.new_tensor(self.grid)) / moments.freedom * n / (n - 1).clamp(min=1)
+        n, w = ex.counts[ex.y][:, None], ex.weights[:, None]
+        a = (1 - ex.X.new_tensor(self.grid)) / moments.freedom * n / torch.where(ex.usable[:, None], n - w, n) * w
         self.downdate = a / (1 - a * (self.r.square() @ self.A.T))
         self.to_class = gaps.square() @ self.A.T + self.downdate * ((gaps * self.r) @ self.A.T).square()
-        D = (left / (left + 1) * self.to_class.T)[:, ex.calibration_rows].mean(1)
+        n, rows = left.clamp(min=1), ex.calibration_rows
+        D = weighted_mean((n / (n + 1) * self.to_class.T)[:, rows].T, ex.weights[rows])
         D = D.nan_to_num(nan=float(len(moments.centre)))  # no class has two examples: its expectation
         self.count_penalties = (count_weight * D).tolist()
 
     def _class_gaps(self) -> tuple[Tensor, Tensor]:
-        """Examples of the same class left without each example's fold (n,), and the gap δ to their mean (n, r)."""
+        """`counts` of the same class left without each example's fold (n,), and the gap δ to their mean (n, r)."""
         ex = self.examples
         alone = len(ex.fold_counts) * ex.n_classes + torch.arange(len(ex), device=ex.y.device)
         cells = torch.where(ex.folds == ALONE, alone, ex.folds * ex.n_classes + ex.y)
-        _, cell, sizes = cells.unique(return_inverse=True, return_counts=True)
-        removed = self.r.new_zeros(len(sizes), self.r.shape[1]).index_add_(0, cell, self.r)
-        left = ex.counts[ex.y] - sizes[cell]
-        # μ without the cell is μ − Σ_cell r / left
-        return left, self.r + removed[cell] / left.clamp(min=1)[:, None]
+        numbers, cell = cells.unique(return_inverse=True)
+        removed = self.r.new_zeros(len(numbers), self.r.shape[1]).index_add_(0, cell, self.r * ex.weights[:, None])
+        gone = ex.weights.new_zeros(len(numbers)).index_add_(0, cell, ex.weights)
+        left = torch.where(ex.usable, ex.counts[ex.y] - gone[cell], 1)
+        # μ without the cell is μ − Σ_cell w r / left
+        return left, self.r + removed[cell] / left[:, None]
 
     def scores(self, grid: tuple[float, ...], rows: Tensor) -> Tensor:
-        counts = self.examples.left_out_counts(rows).clamp_(min=1)
+        counts = self.examples.left_out_counts(rows)
         at = [self.grid.index(value) for value in grid]
         return torch.stack([lda_scores(self._distances(k, rows), counts, self.count_penalties[k]) for k in at])
 
@@ -255,7 +262,8 @@ class _Scorer:
         distances = self.x.new_empty(len(rows), ex.n_classes)
         for members, at in ex.by_fold(rows):
             left = ex.counts - ex.fold_counts[ex.folds[members[0]]]
-            means = (self.means * ex.counts[:, None] - ex.class_sums(self.x[members], members)) / left[:, None]
+            inside = self.x[members] * ex.weights[members, None]
+            means = (self.means * ex.counts[:, None] - ex.class_sums(inside, members)) / left[:, None]
             distances[at] = self._distances_to(means, k, rows[at])
         alone = ex.alone(rows)
         distances[alone] = self._distances_to(self.means, k, rows[alone])
@@ -281,24 +289,25 @@ class _Moments:
     basis: Tensor
     variances: Tensor
     isotropic: float
-    freedom: int
+    freedom: float
     x: Tensor  # (n, r)
     means: Tensor  # (C, r)
 
     @classmethod
     def of(cls, examples: Examples) -> _Moments:
         n, d = examples.X.shape
-        centre = examples.X.mean(0)
+        weights = examples.weights
+        centre = weighted_mean(examples.X, weights)
         x = examples.X - centre
         span = torch.linalg.qr(x.T).Q if d > n else None
         x = x if span is None else x @ span
-        freedom = max(n - examples.n_classes, 1)
-        residuals = x - (examples.class_sums(x) / examples.counts[:, None])[examples.y]
-        variances, basis = torch.linalg.eigh(residuals.T @ residuals / freedom)
+        freedom = _freedom(examples)
+        residuals = x - examples.class_means(x)[examples.y]
+        variances, basis = torch.linalg.eigh((residuals * weights[:, None]).T @ residuals / freedom)
         variances = variances.clamp(min=0)
-        isotropic = _trace(variances, x, d, scale=float(centre.square().sum())) / d
+        isotropic = _trace(variances, x, d, scale=float(centre.square().sum()), weights=weights) / d
         x = x @ basis
-        means = examples.class_sums(x) / examples.counts[:, None]
+        means = examples.class_means(x)
         basis = basis if span is None else span @ basis
         return cls(centre, basis, variances, isotropic, freedom, x, means)
 
@@ -317,10 +326,19 @@ class _Moments:
         )
 
 
-def _trace(variances: Tensor, x: Tensor, d: int, scale: float) -> float:
+def _freedom(examples: Examples) -> float:
+    """ν: n − C for whole weights, and what an unbiased covariance takes for weights below one; 1 if it is none."""
+    squares = examples.counts.new_zeros(examples.n_classes).index_add_(0, examples.y, examples.weights.square())
+    freedom = float((examples.counts - (squares / examples.counts).clamp(max=1)).sum())
+    if freedom <= 1e-6 * float(examples.counts.sum()):
+        return 1
+    return int(freedom) if freedom.is_integer() else freedom
+
+
+def _trace(variances: Tensor, x: Tensor, d: int, scale: float, weights: Tensor | None = None) -> float:
     """tr(S_w); half the total spread if there is none within classes (one shot, copies); d if there is none at all."""
     eps = torch.finfo(x.dtype).eps
-    within, total = float(variances.sum()), float(x.square().sum(1).mean())
+    within, total = float(variances.sum()), float(weighted_mean(x.square().sum(1), weights))
     if total <= (100 * eps) ** 2 * scale:
         return float(d)
     return within if within > eps * total else total / 2

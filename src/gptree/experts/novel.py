@@ -78,25 +78,32 @@ class NovelClassExperts(Serializable):
         ensure(isinstance(self.random_lda.expert, FittedLDA), f"{name}.random_lda is not on a FittedLDA.")
 
     def grown(
-        self, base: FittedExpert, kept: Tensor, X: Tensor, y: Tensor, base_left_out: Tensor
+        self,
+        base: FittedExpert,
+        kept: Tensor,
+        X: Tensor,
+        y: Tensor,
+        base_left_out: Tensor,
+        weights: Tensor | None = None,
     ) -> tuple[FittedBaseNovelExpert, Tensor]:
         """The experts over all classes, and their left-out class log-probabilities at the points in memory.
 
         The classes are the base classes `kept` and then the novel ones; `base` scores the kept classes. The points in
         memory are the exemplars of the kept classes (as many as `density` has of them) and then X (k, d) with class
         numbers y (k,): examples of novel classes, or further ones of base classes. `base_left_out` are the
-        log-probabilities of the kept classes at all points in memory.
+        log-probabilities of the kept classes at all points in memory, `weights` how many times each of these counts.
 
         Left out: LDA means and counts without the point, and the covariance if it was made of it; the density without
         the point; kernel ridge regression without one shot of every class.
         """
         C = int(max(len(kept) - 1, int(y.max()) if len(y) else 0)) + 1
-        lda = self.lda.only(kept).grown(X, y, C)
-        random_lda = self.random_lda.only(kept).grown(X, y, C)
         exemplars = self.density.only(kept)
-        density = exemplars.grown(X, y, C)
+        later = None if weights is None else weights[len(exemplars.points) :]
+        lda = self.lda.only(kept).grown(X, y, C, later)
+        random_lda = self.random_lda.only(kept).grown(X, y, C, later)
+        density = exemplars.grown(X, y, C, later)
         points = torch.cat([exemplars.points.to(X.dtype), X])
-        examples = Examples.of(points, density.labels, C)
+        examples = Examples.of(points, density.labels, C, weights=weights)
         in_covariance = torch.arange(len(points), device=X.device) < len(exemplars.points)
         ridge = RIDGE.fit_at(examples, self.ridge_penalty, self.ridge_temperature)
         random_expert: Any = random_lda.expert
@@ -106,9 +113,9 @@ class NovelClassExperts(Serializable):
             return (temperature * fill_own(scores.to(X.dtype), examples, everyone)).log_softmax(1)
 
         left_out = [
-            tempered(lda.left_out(points, examples.y, in_covariance), lda.temperature),
+            tempered(lda.left_out(points, examples.y, in_covariance, weights), lda.temperature),
             tempered(
-                random_expert.left_out(random_lda.features(points), examples.y, in_covariance),
+                random_expert.left_out(random_lda.features(points), examples.y, in_covariance, weights),
                 random_expert.temperature,
             ),
             tempered(density.scores(points, itself=everyone)[0], density.temperature),
@@ -129,12 +136,13 @@ class NovelClassExperts(Serializable):
         How far apart classes lie is the one thing that base classes cannot teach about those that arrive. One number
         from the examples of all of them is enough, with the weak prior of `best_temperature` around 1.
         """
-        calibration_rows = (examples.counts[n_base:] > 1).nonzero()[:, 0]
-        rows = torch.isin(examples.y, n_base + calibration_rows)
-        if len(calibration_rows) < 2:
+        several = n_base + (examples.sizes[n_base:] > 1).nonzero()[:, 0]
+        if len(several) < 2:
             return 1.0
-        scores = pooled(self.novel_weights, [log[rows][:, n_base + calibration_rows] for log in left_out])
-        return best_temperature(scores, torch.searchsorted(n_base + calibration_rows, examples.y[rows]), centre=1.0)[0]
+        rows = torch.isin(examples.y, several)
+        scores = pooled(self.novel_weights, [log[rows][:, several] for log in left_out])
+        labels = torch.searchsorted(several, examples.y[rows])
+        return best_temperature(scores, labels, 1.0, examples.weights[rows])[0]
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,7 +12,7 @@ from scipy.optimize import minimize
 from torch import Tensor
 
 from gptree.experts.base import Expert, Fit, FittedExpert, ScoreCache, require_expert
-from gptree.experts.calibration import CHUNK_SIZE, CalibrationRows, storage_dtype
+from gptree.experts.calibration import CHUNK_SIZE, CalibrationRows, storage_dtype, weighted_mean
 from gptree.experts.density import KernelDensity
 from gptree.experts.examples import Examples
 from gptree.experts.lda import LDA
@@ -69,7 +69,7 @@ class Pool(Expert):
         fits = [expert.fit(examples) for expert in self.experts]
         calibration, dtype = CalibrationRows.of(examples), examples.X.dtype
         logs = torch.stack([calibration.see(fit.left_out[calibration.rows].to(dtype)) for fit in fits])
-        weights = pool_weights(logs, calibration.labels)
+        weights = pool_weights(logs, calibration.labels, counts=calibration.weights)
         left_out = examples.X.new_empty(len(examples), examples.n_classes, dtype=storage_dtype(examples))
         everyone = torch.arange(len(examples), device=left_out.device)
         for part in everyone.split(max(CHUNK_SIZE // examples.n_classes, 1)):
@@ -94,8 +94,8 @@ class FittedPool(FittedExpert):
         cache = {} if cache is None else cache
         return pooled(self.weights, [expert.log_probabilities(X, raw, cache) for expert in self.experts])
 
-    def grown(self, X: Tensor, y: Tensor, n_classes: int) -> FittedPool:
-        return replace(self, experts=tuple(expert.grown(X, y, n_classes) for expert in self.experts))
+    def grown(self, X: Tensor, y: Tensor, n_classes: int, weights: Tensor | None = None) -> FittedPool:
+        return replace(self, experts=tuple(expert.grown(X, y, n_classes, weights) for expert in self.experts))
 
 
 def pooled(weights: Tensor, logs: list[Tensor]) -> Tensor:
@@ -116,7 +116,7 @@ def pooled(weights: Tensor, logs: list[Tensor]) -> Tensor:
     return total.log_softmax(1)
 
 
-def pool_weights(logs: Tensor, labels: Tensor, ridge: float = RIDGE) -> Tensor:
+def pool_weights(logs: Tensor, labels: Tensor, ridge: float = RIDGE, counts: Tensor | None = None) -> Tensor:
     """The weights w ≥ 0 of a pool, which minimise mean NLL + ridge·|w − 1/K|², the labels smoothed by 1/(2r).
 
     The problem is convex, and solved by projected Newton steps to 1e-6.
@@ -127,6 +127,8 @@ def pool_weights(logs: Tensor, labels: Tensor, ridge: float = RIDGE) -> Tensor:
         Log-probabilities that K experts give k classes at r rows.
     labels : int64 tensor (r,)
     ridge : float
+    counts : tensor (r,), optional
+        How many times each row counts; r is their sum where the labels are smoothed, at least one.
 
     Returns
     -------
@@ -138,22 +140,26 @@ def pool_weights(logs: Tensor, labels: Tensor, ridge: float = RIDGE) -> Tensor:
     w = logs.new_full((K,), centre)
     if r == 0:
         return w
-    smooth = 1 / (2 * r)
+    total = r if counts is None else float(counts.sum())
+    smooth = 1 / (2 * max(total, 1))
     of_labels = logs.gather(2, labels.expand(K, r)[:, :, None])[:, :, 0]
-    target = ((1 - smooth) * of_labels + smooth * logs.mean(2)).mean(1)
+    target = ((1 - smooth) * of_labels + smooth * logs.mean(2)).T
+    target = weighted_mean(target, counts)
     flat = logs.reshape(K, -1)
     curvature = 2 * ridge * torch.eye(K, dtype=w.dtype, device=w.device)
 
     def objective(w: Tensor) -> float:
-        nll = (w @ flat).view(r, k).logsumexp(1).mean() - w @ target
+        nll = weighted_mean((w @ flat).view(r, k).logsumexp(1), counts) - w @ target
         return float(nll + ridge * (w - centre).square().sum())
 
     value = objective(w)
     for _ in range(MAX_STEPS):
         weighted = (w @ flat).view(r, k).softmax(1) * logs  # p_c log p_kc
         means = weighted.sum(2)
-        gradient = means.mean(1) - target + 2 * ridge * (w - centre)
-        hessian = (weighted.view(K, -1) @ flat.T - means @ means.T) / r + curvature
+        gradient = weighted_mean(means.T, counts) - target + 2 * ridge * (w - centre)
+        if counts is not None:
+            weighted, means = weighted.mul_(counts[:, None]), means * counts.sqrt()
+        hessian = (weighted.view(K, -1) @ flat.T - means @ means.T) / total + curvature
         free = (w > 0) | (gradient < 0)
         step = torch.zeros_like(w)
         step[free] = torch.linalg.solve(hessian[free][:, free], -gradient[free])

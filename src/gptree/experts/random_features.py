@@ -91,8 +91,8 @@ class FittedRandomFeatures(FittedExpert):
         features = cached(cache, key, lambda: self.features(X))
         return self.expert.log_probabilities(features, raw, cache).to(X.dtype)
 
-    def grown(self, X: Tensor, y: Tensor, n_classes: int) -> FittedRandomFeatures:
-        return replace(self, expert=self.expert.grown(self.features(X), y, n_classes))
+    def grown(self, X: Tensor, y: Tensor, n_classes: int, weights: Tensor | None = None) -> FittedRandomFeatures:
+        return replace(self, expert=self.expert.grown(self.features(X), y, n_classes, weights))
 
     def only(self, classes: Tensor) -> FittedRandomFeatures:
         return replace(self, expert=self.expert.only(classes))

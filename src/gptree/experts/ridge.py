@@ -150,7 +150,8 @@ def _few_classes(examples: Examples, size: int) -> Examples:
     step = -(-examples.n_classes // max(size // 5, 2))
     order = examples.in_shot_order(examples.calibration)
     rows = order[examples.y[order] % step == 0][:size]
-    return Examples.of(examples.X[rows], examples.y[rows].unique(return_inverse=True)[1])
+    numbers = examples.y[rows].unique(return_inverse=True)[1]
+    return Examples.of(examples.X[rows], numbers, weights=examples.weights[rows])
 
 
 @dataclass(frozen=True, eq=False)
@@ -235,10 +236,11 @@ class _Targets:
     root: Tensor  # (m,) W^½
 
     @classmethod
-    def balanced(cls, y: Tensor, folds: Tensor, dtype: torch.dtype) -> _Targets:
-        """Weights 1/n_c, of mean one."""
-        weights = torch.bincount(y)[y].to(dtype).reciprocal()
-        return cls(y, folds, (weights / weights.mean()).sqrt())
+    def balanced(cls, y: Tensor, folds: Tensor, counted: Tensor) -> _Targets:
+        """Weights w_i/n_c for examples that count w_i times, n_c of their class; of mean one over all n."""
+        classes = counted.new_zeros(int(y.max()) + 1).index_add_(0, y, counted)
+        weights = counted / classes[y]
+        return cls(y, folds, (weights / (weights.sum() / counted.sum())).sqrt())
 
     def added_to(self, values: Tensor) -> Tensor:
         """W^½Y added to `values` (m, C), in place."""
@@ -279,7 +281,7 @@ class _LinearScorer(_Scorer):
 
     def __init__(self, penalties: tuple[float, ...], examples: Examples) -> None:
         super().__init__(penalties, examples)
-        self.targets = _Targets.balanced(examples.y, examples.folds, examples.X.dtype)
+        self.targets = _Targets.balanced(examples.y, examples.folds, examples.weights)
         features = examples.X * self.targets.root[:, None]
         if len(features) < features.shape[1]:  # the eigenvectors within the span of the examples, from the smaller side
             spectrum, left = torch.linalg.eigh(features @ features.T)
@@ -323,7 +325,7 @@ class _KernelScorer(_Scorer):
         single = (m > DOUBLE_UP_TO or examples.X.dtype == torch.float32) and min(penalties) >= 1e-6 * m
         dtype = torch.float32 if single else torch.float64
         folds = torch.where(torch.bincount(y)[y] == 1, ALONE, examples.folds[self.inside])
-        self.targets = _Targets.balanced(y, folds, dtype)
+        self.targets = _Targets.balanced(y, folds, examples.weights[self.inside].to(dtype))
         self.points = examples.X[self.inside].to(dtype)
         self.K = self._weighted_kernel() if len(penalties) > 1 else None
 
