@@ -1,73 +1,19 @@
-"""Reading DATA: .npz, a pair of .npy files, .csv or .parquet; a folder of pictures, a table of texts.
+"""Reading DATA: vectors (see `gptree.embed.vectors`), a folder of pictures, a table of texts or paths of pictures.
 
-| file     | features                                        | labels                                | ids           |
-|----------|-------------------------------------------------|---------------------------------------|---------------|
-| .npz     | the array `--features` (default X)              | the array `--labels` (default y)      | array ids     |
-| .npy     | the array in the file                           | the file `--labels`                   | row numbers   |
-| .csv     | columns `--features a,b,c` (default all others) | the column `--labels` (default label) | id, else path |
-| .parquet | as .csv                                         | as .csv                               | as .csv       |
-| a folder | pictures, encoded                               | the names of its folders              | file names    |
-
-A table whose column `--features` (default text, else image) holds text gives texts, or paths of pictures, to encode. No
-file can run code.
+A table whose column `--features` (default text, else image) holds text gives texts, or paths of pictures, to encode.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-import numpy as np
+from gptree.cli.encoding import Encoding, encode
+from gptree.embed.collection import Collection
+from gptree.embed.opening import opened
+from gptree.embed.vectors import Data, Names, read_vectors
 
-from gptree.cli.encoding import Encoding, embedded, is_raw
-from gptree.embed.collection import check_ids, parsed_labels
-from gptree.embed.tables import IDS, check_names, is_number, listed, read_csv, read_parquet
-
-#: Default names of features, labels and ids in an .npz file, and of the label column in a table.
-FEATURES, LABELS, NAMES, LABEL_COLUMN = "X", "y", "ids", "label"
-
-
-@dataclass(frozen=True)
-class Data:
-    """The content of a file of data.
-
-    Attributes
-    ----------
-    path : Path
-    X : ndarray (n, d), or (n, …) for a network
-    y : ndarray (n,) or None
-        Labels.
-    columns : tuple of str or None
-        The names of the columns of X, where the file has names.
-    names : tuple of str or None
-        The ids of the rows, where the file has some.
-    encoder : dict or None
-        The description of the encoder of X, where it is known.
-    """
-
-    path: Path
-    X: np.ndarray
-    y: np.ndarray | None
-    columns: tuple[str, ...] | None = None
-    names: tuple[str, ...] | None = None
-    encoder: Mapping[str, Any] | None = None
-
-    @property
-    def ids(self) -> list[str]:
-        """Ids of the rows, or row numbers."""
-        return list(map(str, range(len(self.X)))) if self.names is None else list(self.names)
-
-
-@dataclass(frozen=True)
-class Names:
-    """The options that name parts of DATA; None is the default."""
-
-    features: str | None = None
-    labels: str | None = None
-    ids: str | None = None
+__all__ = ["Data", "read_data"]
 
 
 def read_data(
@@ -97,211 +43,24 @@ def read_data(
     encoding : Encoding, optional
         How pictures and texts are encoded.
     """
-    names = Names(features, labels, ids)
-    if is_raw(path, features, known_columns):
-        return _read_raw(path, names, need_labels, encoding or Encoding())
-    readers = {".npz": _read_npz, ".npy": _read_npy, ".csv": _read_csv, ".parquet": _read_parquet}
-    suffix = path.suffix.lower()
-    if suffix not in readers:
-        raise ValueError(f"{path}: cannot read '{suffix}' files; give a folder of pictures, or {', '.join(readers)}.")
-    if not path.is_file():
-        raise ValueError(f"{path}: there is no such file.")
-    need_labels = need_labels or labels is not None
-    return _checked(readers[suffix](path, names, need_labels, known_columns), pictures)
+    names, encoding = Names(features, labels, ids), encoding or Encoding()
+    found = opened(path, names, encoding.kind, known_columns)
+    if isinstance(found, Collection):
+        return _encoded(found, need_labels, encoding)
+    return read_vectors(path, names, need_labels, known_columns, pictures, found)
 
 
-def _read_raw(path: Path, names: Names, need_labels: bool, encoding: Encoding) -> Data:
+def _encoded(collection: Collection, need_labels: bool, encoding: Encoding) -> Data:
     """Vectors of pictures or texts; where labels are needed, of those that have one."""
-    found = embedded(path, names.features, names.labels, names.ids, encoding)
+    from gptree.embed import Store
+
+    found = encode(collection, encoding.encoder(collection), Store())
     if need_labels:
         if found.y is None:
             raise ValueError(
-                f"{path} gives no labels: put the pictures of each class into a folder of its name, or name the column "
-                "of a table with --labels."
+                f"{collection.path} gives no labels: put the pictures of each class into a folder of its name, or name "
+                "the column of a table with --labels."
             )
         found = found.labelled()
     y = found.y if found.y is None or None not in found.y.tolist() else None
-    return Data(path, found.X, y, None, found.ids, found.encoder)
-
-
-# ------------------------------------------------------------------------------------------------------ numpy files
-
-
-def _read_npz(path: Path, names: Names, need_labels: bool, _: Any) -> Data:
-    with _load(path, np.lib.npyio.NpzFile, "numpy.savez(path, X=X, y=y)") as arrays:
-        X = _array(path, arrays, names.features or FEATURES, "--features")
-        key = names.labels or LABELS
-        y = _array(path, arrays, key, "--labels") if need_labels or key in arrays else None
-        key, ids = names.ids or NAMES, None
-        if names.ids is not None or (key in arrays and names.features in (None, FEATURES)):
-            ids = tuple(map(str, _array(path, arrays, key, "--ids").tolist()))
-        encoder = _array(path, arrays, "encoder", "") if "encoder" in arrays else None
-    return Data(path, X, y, None, ids, _encoder(encoder))
-
-
-def _encoder(text: np.ndarray | None) -> dict[str, Any] | None:
-    """The description that `gptree embed` writes; None where something else has its name."""
-    try:
-        found = json.loads(str(text)) if text is not None and text.dtype.kind == "U" else None
-    except ValueError:
-        return None
-    return found if isinstance(found, dict) and "family" in found else None
-
-
-def _read_npy(path: Path, names: Names, need_labels: bool, _: Any) -> Data:
-    for option, name in (("--features", names.features), ("--ids", names.ids)):
-        if name is not None:
-            raise ValueError(f"{path}: an .npy file holds one array, so {option} has no meaning here.")
-    if names.labels is None and need_labels:
-        raise ValueError(f"{path} holds features only: name the file of the labels, --labels labels.npy.")
-    return Data(path, _read_array(path), None if names.labels is None else _read_array(Path(names.labels)))
-
-
-def _read_array(path: Path) -> np.ndarray:
-    if not path.is_file():
-        raise ValueError(f"{path}: there is no such file; with .npy features, --labels names an .npy file.")
-    return _load(path, np.ndarray, "numpy.save(path, array)")
-
-
-def _load(path: Path, expected: type, writer: str) -> Any:
-    try:
-        loaded = np.load(path, allow_pickle=False)
-    except Exception as error:  # numpy raises a dozen kinds, from zlib.error to TokenError, for damaged files
-        raise ValueError(_not_loaded(path, error)) from None
-    if not isinstance(loaded, expected):
-        raise ValueError(f"{path} is not an {path.suffix} file; write one with {writer}.")
-    return loaded
-
-
-def _array(path: Path, arrays: Mapping[str, np.ndarray], key: str, option: str) -> np.ndarray:
-    if key not in arrays:
-        raise ValueError(f"{path} holds no array '{key}': name one of {', '.join(arrays)} with {option}.")
-    try:
-        return arrays[key]
-    except Exception as error:
-        raise ValueError(_not_loaded(f"'{key}' in {path}", error)) from None
-
-
-def _not_loaded(what: Path | str, error: Exception) -> str:
-    if "allow_pickle" not in str(error):
-        return f"{what} is damaged or not a numpy file ({error})."
-    return (
-        f"{what} holds pickled Python objects, or is not a numpy file. Pickles can run code and are never loaded: "
-        "save plain arrays, numbers for the features, numbers or text (array.astype(str)) for the labels."
-    )
-
-
-# ----------------------------------------------------------------------------------------------------------- tables
-
-
-def _read_csv(path: Path, names: Names, need_labels: bool, known_columns: Sequence[str] | None) -> Data:
-    header, lines = read_csv(path)
-    cells = dict(zip(header, zip(*(row for _, row in lines), strict=True), strict=False)) if lines else {}
-    columns, label, ids = _choose_columns(path, header, names, need_labels, known_columns)
-    numbers = [_parsed_column(path, name, cells.get(name, ()), lines) for name in columns]
-    X = np.array(numbers, dtype=np.float64).reshape(len(columns), len(lines)).T
-    y = None if label is None else _parsed_labels(path, label, cells.get(label, ()))
-    return Data(path, X, y, columns, None if ids is None else tuple(cells.get(ids, ())))
-
-
-def _parsed_column(path: Path, name: str, cells: Sequence[str], lines: list[tuple[int, list[str]]]) -> np.ndarray:
-    try:
-        return np.array(cells, dtype=np.float64)
-    except ValueError:
-        row = next(i for i, cell in enumerate(cells) if not is_number(cell))
-        raise ValueError(
-            f"{path}, line {lines[row][0]}, column '{name}': '{cells[row]:.80}' is not a number. Columns of features "
-            "are numeric; name those to use with --features a,b,c and the column of labels with --labels. A column of "
-            f"texts is encoded if it is the only one, --features {name}."
-        ) from None
-
-
-def _parsed_labels(path: Path, name: str, cells: Sequence[str]) -> np.ndarray:
-    cells = [cell.strip() for cell in cells]
-    if not all(cells):
-        raise ValueError(f"{path}: a label in column '{name}' is empty; fill it in or remove the line.")
-    return np.array(parsed_labels(cells), dtype=None if cells else str)
-
-
-def _read_parquet(path: Path, names: Names, need_labels: bool, known_columns: Sequence[str] | None) -> Data:
-    import pandas
-
-    frame = read_parquet(path)
-    columns, label, ids = _choose_columns(path, list(frame.columns), names, need_labels, known_columns)
-    for name in columns:
-        if not pandas.api.types.is_numeric_dtype(frame[name]):
-            raise ValueError(
-                f"{path}, column '{name}' holds {frame[name].dtype}, not numbers: name the columns to use with "
-                "--features a,b,c and the column of labels with --labels."
-            )
-    X = frame[list(columns)].to_numpy(dtype=np.float64, na_value=np.nan)
-    named = None if ids is None else tuple(map(str, frame[ids].tolist()))
-    if label is None:
-        return Data(path, X, None, columns, named)
-    if frame[label].isna().to_numpy().any():
-        raise ValueError(f"{path}: a label in column '{label}' is empty; fill it in or remove the row.")
-    return Data(path, X, np.array(frame[label].tolist()), columns, named)
-
-
-def _choose_columns(
-    path: Path, header: Sequence[str], names: Names, need_labels: bool, known_columns: Sequence[str] | None
-) -> tuple[tuple[str, ...], str | None, str | None]:
-    """Which columns are features, which one is the label and which the id (None: there is none)."""
-    check_names(path, header)
-    label = names.labels or LABEL_COLUMN
-    if label not in header:
-        if need_labels:
-            raise ValueError(f"{path} has no column '{label}': name one of {listed(header)} with --labels.")
-        label = None
-    if names.features is not None:
-        columns = tuple(name.strip() for name in names.features.split(","))
-    else:
-        columns = None if known_columns is None else tuple(known_columns)
-    free = [name for name in IDS if name in header and name != label and name not in (columns or ())]
-    ids = names.ids or next(iter(free), None)
-    if columns is None:
-        columns = tuple(name for name in header if name not in (label, ids))
-    missing = [name for name in (*columns, *([] if ids is None else [ids])) if name not in header]
-    if missing:
-        raise ValueError(f"{path} has no column {listed(missing)}; it has {listed(header)}.")
-    return columns, label, ids
-
-
-# ----------------------------------------------------------------------------------------------------------- checks
-
-
-def _checked(data: Data, pictures: bool) -> Data:
-    """The data with labels as text or numbers; a ValueError if something is wrong with them."""
-    path, X = data.path, data.X
-    if X.ndim < 2 or (X.ndim > 2 and not pictures):
-        raise ValueError(f"{path}: features are a table of rows and columns, but their shape is {X.shape}.")
-    if X.dtype.kind not in "biuf":
-        raise ValueError(f"{path}: features must be numbers, not {X.dtype}.")
-    if 0 in X.shape:
-        raise ValueError(f"{path} holds no data: {X.shape[0]} rows and {X.shape[1]} columns of features.")
-    bad = np.argwhere(~np.isfinite(X))
-    if len(bad):
-        row, *column = bad[0].tolist()
-        name = f"'{data.columns[column[0]]}'" if data.columns else ", ".join(map(str, column))
-        raise ValueError(
-            f"{path}: row {row}, column {name} is {X[tuple(bad[0])]} (counted from 0; {len(bad)} such values in all). "
-            "Fill in what is not finite, or remove its rows."
-        )
-    if data.names is not None:
-        if len(data.names) != len(X):
-            raise ValueError(f"{path}: {len(X)} rows of features, but {len(data.names)} ids.")
-        check_ids(path, data.names)
-    return data if data.y is None else replace(data, y=_checked_labels(path, data.y, len(X)))
-
-
-def _checked_labels(path: Path, y: np.ndarray, rows: int) -> np.ndarray:
-    y = y[:, 0] if y.ndim == 2 and y.shape[1] == 1 else y
-    if y.ndim != 1:
-        raise ValueError(f"{path}: labels are one a row, but their shape is {y.shape}.")
-    if y.dtype.kind not in "biufUS":
-        raise ValueError(f"{path}: labels must be numbers or text, not {y.dtype}.")
-    if len(y) != rows:
-        raise ValueError(f"{path}: {rows} rows of features, but {len(y)} labels.")
-    if y.dtype.kind == "f" and not np.isfinite(y).all():
-        raise ValueError(f"{path}: labels hold NaN or infinity; remove those rows.")
-    return y.astype(str) if y.dtype.kind == "S" else y
+    return Data(collection.path, found.X, y, None, found.ids, found.encoder)

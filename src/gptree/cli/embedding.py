@@ -10,9 +10,11 @@ import typer
 
 from gptree.cli import options
 from gptree.cli.console import BAD_INPUT, check_parent, clear_errors, print_json, print_table, say
-from gptree.cli.encoding import Encoding, collection_of, encode
+from gptree.cli.encoding import Encoding, encode
 from gptree.embed import Embedding, Store, encoder
 from gptree.embed.encoders import DEFAULTS, describes
+from gptree.embed.opening import collection_of
+from gptree.embed.vectors import Names
 
 _Store = Annotated[
     Path | None,
@@ -61,7 +63,7 @@ def embed(
             raise ValueError(f"{out}: vectors are written as .npz; name such a file with --out.")
         check_parent(out)
     encoding = Encoding(encoder, weights, download)
-    collection = collection_of(data, features, labels, ids, encoding.kind())
+    collection = collection_of(data, Names(features, labels, ids), encoding.kind())
     if shard is not None:
         collection = collection.part(*_part(shard))
     found = encode(collection, encoding.encoder(collection), Store(store), batch)

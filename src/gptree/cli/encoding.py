@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from gptree.cli.console import say, shows_progress
 from gptree.embed.collection import Collection, Failure
-from gptree.embed.tables import IMAGE, TEXT, is_number, read_header, read_table
 
 if TYPE_CHECKING:
     from gptree.embed import Embedding, Encoder, Store
@@ -66,45 +65,6 @@ class Encoding:
         except ValueError as error:
             raise ValueError(f"{collection.path} holds {what}, which cannot be encoded: {error}") from None
         return found
-
-
-def is_raw(path: Path, features: str | None, known_columns: Sequence[str] | None = None) -> bool:
-    """Whether DATA is to be encoded: a folder, or a table whose column of features holds text."""
-    if path.is_dir():
-        return True
-    if path.suffix.lower() not in (".csv", ".parquet") or not path.is_file():
-        return False
-    if features is None and known_columns is not None:
-        return False
-    header = read_header(path)
-    name = features or next((name for name in (TEXT, IMAGE) if name in header), None)
-    if name not in header:
-        return False
-    cells = [cell for cell in read_table(path)[1](name) if cell]
-    return sum(map(is_number, cells)) < len(cells) / 2  # a few mistakes make no text of numbers
-
-
-def collection_of(
-    path: Path, features: str | None, labels: str | None, ids: str | None, kind: str | None
-) -> Collection:
-    """The pictures of a folder, or the texts or pictures of a table; `kind` is what the encoder takes, if known."""
-    from gptree.embed import ImageFolder, Table
-
-    if path.is_dir():
-        for option, name in (("--features", features), ("--labels", labels), ("--ids", ids)):
-            if name is not None:
-                raise ValueError(f"{path} is a folder, whose files give names and labels, so leave {option} out.")
-        return ImageFolder(path)
-    image = features if kind == "image" or features == IMAGE else None
-    return Table(path, text=None if image else features, image=image, label=labels, id=ids)
-
-
-def embedded(path: Path, features: str | None, labels: str | None, ids: str | None, encoding: Encoding) -> Embedding:
-    """The vectors of DATA, from the default store where they are known."""
-    from gptree.embed import Store
-
-    collection = collection_of(path, features, labels, ids, encoding.kind())
-    return encode(collection, encoding.encoder(collection), Store())
 
 
 def encode(collection: Collection, encoder: Encoder, store: Store, batch_size: int | None = None) -> Embedding:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from gptree.embed.collection import Collection, Failure, Item, check_ids
-from gptree.embed.tables import read_table
+from gptree.embed.tables import TableFile
 
 #: Names of picture files end so.
 SUFFIXES = {
@@ -134,7 +134,7 @@ def _labels(root: Path, ids: set[str]) -> tuple[dict[str, str], list[Failure]]:
     table = root / LABELS
     if not table.is_file():
         return {}, []
-    _, column = read_table(table)
+    column = TableFile.read(table).column
     labels, unknown = {}, []
     for path, label in zip(column("path"), column("label"), strict=True):
         name = unicodedata.normalize("NFC", (path or "").strip().replace("\\", "/").removeprefix("./"))

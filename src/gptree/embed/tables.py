@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import csv
 import threading
-from collections.abc import Callable, Sequence
-from itertools import islice
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ class Table(Collection):
 
     Parameters
     ----------
-    path : path
+    path : path, or a TableFile
     text, image : str, optional
         The column of the texts, or that of paths of pictures, which are relative to the folder of the table. If neither
         is given: the column `text`, else `image`.
@@ -45,16 +45,18 @@ class Table(Collection):
 
     def __init__(
         self,
-        path: str | Path,
+        path: str | Path | TableFile,
         text: str | None = None,
         image: str | None = None,
         label: str | None = None,
         id: str | None = None,
     ) -> None:
-        self.path = Path(path).expanduser()
+        self.path = path.path if isinstance(path, TableFile) else Path(path).expanduser()
         if text is not None and image is not None:
             raise ValueError(f"{self.path}: a table gives texts or pictures, so name {text!r} or {image!r}, not both.")
-        header, column = read_table(self.path)
+        table = path if isinstance(path, TableFile) else TableFile.read(self.path)
+        header, column = table.header, table.column
+        check_names(self.path, header)
         content = text or image or next((name for name in (TEXT, IMAGE) if name in header), None)
         if content is None:
             raise ValueError(
@@ -90,31 +92,44 @@ def _labels(cells: Column) -> list[Label | None]:
 # ------------------------------------------------------------------------------------------------------------- files
 
 
-def read_table(path: Path) -> tuple[list[str], Callable[[str], Column]]:
-    """The names of a table's columns, and a function that gives a column as text, None where there is nothing."""
-    _check_file(path)
-    if path.suffix.lower() == ".csv":
-        header, lines = read_csv(path)
-        columns = dict(zip(header, zip(*(row for _, row in lines), strict=True), strict=False)) if lines else {}
-    else:
+@dataclass(frozen=True, eq=False)
+class TableFile:
+    """A .csv or .parquet file that was read: once, whatever is then taken from it.
+
+    Attributes
+    ----------
+    path : Path
+    header : list of str
+        The names of the columns.
+    lines : list of (int, list of str) or None
+        Of a .csv file: the rows with the numbers of their lines.
+    frame : pandas.DataFrame or None
+        Of a .parquet file.
+    """
+
+    path: Path
+    header: list[str]
+    lines: list[tuple[int, list[str]]] | None = None
+    frame: Any = None
+
+    @classmethod
+    def read(cls, path: Path) -> TableFile:
+        """Read a file; a ValueError says why it cannot be read."""
+        _check_file(path)
+        if path.suffix.lower() == ".csv":
+            return cls(path, *read_csv(path))
         frame = read_parquet(path)
-        header, columns = list(frame.columns), None
-    check_names(path, header)
+        return cls(path, list(frame.columns), frame=frame)
 
-    def column(name: str) -> Column:
-        if name not in header:
-            raise ValueError(f"{path} has no column '{name}'; it has {listed(header)}.")
-        if columns is not None:
-            return list(columns.get(name, ()))
-        return [None if gap else str(cell) for cell, gap in zip(frame[name], frame[name].isna(), strict=True)]
-
-    return header, column
-
-
-def read_header(path: Path) -> list[str]:
-    """The names of a table's columns."""
-    _check_file(path)
-    return read_csv(path, 0)[0] if path.suffix.lower() == ".csv" else list(read_parquet(path).columns)
+    def column(self, name: str) -> Column:
+        """A column as text, None where there is nothing; a ValueError if there is none of this name."""
+        check_names(self.path, self.header)
+        if name not in self.header:
+            raise ValueError(f"{self.path} has no column '{name}'; it has {listed(self.header)}.")
+        if self.lines is not None:
+            at = self.header.index(name)
+            return [row[at] for _, row in self.lines]
+        return [None if gap else str(c) for c, gap in zip(self.frame[name], self.frame[name].isna(), strict=True)]
 
 
 def _check_file(path: Path) -> None:
@@ -124,7 +139,7 @@ def _check_file(path: Path) -> None:
         raise ValueError(f"{path}: there is no such file.")
 
 
-def read_csv(path: Path, most: int | None = None) -> tuple[list[str], list[tuple[int, list[str]]]]:
+def read_csv(path: Path) -> tuple[list[str], list[tuple[int, list[str]]]]:
     """The header of a .csv file, and its rows with the numbers of their lines, all as long as the header."""
     try:
         with _cells, path.open(newline="", encoding="utf-8-sig") as file:
@@ -132,7 +147,7 @@ def read_csv(path: Path, most: int | None = None) -> tuple[list[str], list[tuple
             try:
                 reader = csv.reader(file)
                 header = [name.strip() for name in next(reader, [])]
-                lines = [(reader.line_num, row) for row in islice(reader, most) if row]
+                lines = [(reader.line_num, row) for row in reader if row]
             finally:
                 csv.field_size_limit(before)
     except (csv.Error, UnicodeDecodeError) as error:
