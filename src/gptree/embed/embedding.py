@@ -112,7 +112,7 @@ def embed(
     store: Store | None = None,
     batch_size: int | None = None,
     workers: int | None = None,
-    progress: bool = False,
+    progress: bool | Callable[[int, int], None] = False,
 ) -> Embedding:
     """Encode a collection. A file or a text that cannot be encoded is left out and listed, and stops nothing.
 
@@ -126,8 +126,8 @@ def embed(
         None is what suits encoder and device. When memory is short it is halved.
     workers : int, optional
         Threads that read and decode; None is one a core, at most 8.
-    progress : bool
-        Show a bar with the time left.
+    progress : bool or callable
+        Show a bar with the time left; or call it with (done, total) after every batch.
 
     Returns
     -------
@@ -225,9 +225,19 @@ def _labels(labels: list[Any]) -> np.ndarray:
 
 
 @contextmanager
-def _bar(progress: bool, total: int) -> Iterator[Callable[[int], None]]:
+def _bar(progress: bool | Callable[[int, int], None], total: int) -> Iterator[Callable[[int], None]]:
     if not progress or not total:
         yield lambda _: None
+        return
+    if callable(progress):
+        done = 0
+
+        def advance(count: int) -> None:
+            nonlocal done
+            done += count
+            progress(done, total)
+
+        yield advance
         return
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 

@@ -22,6 +22,7 @@ from gptree.estimators.base import TreeEstimator, change
 from gptree.estimators.explain import ExplainMixin
 from gptree.estimators.feature_map import make_feature_map
 from gptree.estimators.forgetting import ForgetMixin
+from gptree.estimators.left_out import LeftOutMixin
 from gptree.estimators.open_set import OpenSetMixin
 from gptree.estimators.row_order import by_value, direction, shuffled
 from gptree.estimators.state import FittedState, map_features, on_sphere, with_ids, with_prior
@@ -53,7 +54,7 @@ UNSETTLED_SHARE = 0.05
 
 
 @dataclass(eq=False, repr=False)
-class _TreeClassifier(ForgetMixin, OpenSetMixin, ExplainMixin):
+class _TreeClassifier(ForgetMixin, OpenSetMixin, ExplainMixin, LeftOutMixin):
     """Behaviour that a single tree and a forest share."""
 
     @change

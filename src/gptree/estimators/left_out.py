@@ -1,0 +1,59 @@
+"""Left-out predictions of a fitted classifier at the examples that it keeps."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from gptree.estimators.base import TreeEstimator
+from gptree.estimators.state import FittedState, with_prior
+from gptree.inference import PredictAt
+from gptree.model import left_out_predictions
+
+
+class LeftOutRows(NamedTuple):
+    """What a model says of its own examples, each as if it had not been shown it."""
+
+    ids: tuple[str, ...]
+    """(n,)."""
+    y: np.ndarray
+    """(n,) class numbers of the labels they were given."""
+    probabilities: np.ndarray
+    """(n, C), columns as in `classes_`."""
+
+
+class LeftOutMixin(TreeEstimator):
+    """A classifier that can be asked about its own examples."""
+
+    def left_out(self) -> LeftOutRows:
+        """Class probabilities of every example that the model keeps, each left out.
+
+        Nothing is fitted again: at each node the example is divided out of the posterior, and experts were fitted
+        without it. A model that was fitted with `growth` keeps a few examples of every base class, typical ones: on
+        those it does better than on others.
+
+        Returns
+        -------
+        LeftOutRows
+            ids (n,), y (n,) class numbers, probabilities (n, C). Without its only example nothing is known of a class:
+            its row says what the other classes make of it.
+        """
+        return left_out_rows(self._state(), self.predict_at)
+
+
+def left_out_rows(state: FittedState, predict_at: PredictAt) -> LeftOutRows:
+    """See `LeftOutMixin.left_out`."""
+    y, scores = state.y, with_prior(state.left_out, state.class_log_prior, state.X)
+    rows = np.arange(len(y))
+    if state.grown is not None:
+        rows = state.grown.rows.cpu().numpy()
+        y = np.zeros(len(state.y), dtype=np.int64)  # results at rows that are not in memory are dropped
+        y[rows] = state.grown.y.cpu().numpy()
+        scores = None
+        if state.grown.left_out is not None:
+            scores = state.grown.left_out.new_zeros(len(y), state.grown.left_out.shape[1])
+            scores[state.grown.rows] = state.grown.left_out
+    log_p = left_out_predictions(state.model, y, scores, predict_at=predict_at).log_probabilities
+    ids = state.ids
+    return LeftOutRows(tuple(ids[row] for row in rows), y[rows], np.exp(log_p.cpu().numpy()[rows]))
