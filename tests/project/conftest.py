@@ -7,19 +7,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from project_cases import draws, ids
 
 from gptree import GPTreeClassifier, Growth
 from gptree.project import Project
-
-CENTRES = {"ant": (4, 0, 0, 0), "bee": (0, 4, 0, 0), "cow": (0, 0, 4, 0), "dog": (0, 0, 0, 4)}
-
-
-def draws(label: str, count: int, seed: int) -> np.ndarray:
-    return np.random.default_rng(seed).normal(CENTRES[label], 0.6, (count, 4))
-
-
-def ids(label: str, what: str, count: int) -> list[str]:
-    return [f"{what} {label} {i}" for i in range(count)]
 
 
 @pytest.fixture(scope="session")

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from project_cases import draws, ids
 
-from conftest import draws, ids
 from gptree import GPTreeClassifier, load_model
 from gptree.project import NONE_OF_THESE, Example, Lesson, Project, StaleVersion
 from gptree.storage import StorageError

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -80,11 +81,8 @@ def test_texts_of_a_table_with_a_test_table(tmp_path: Path) -> None:
     table = "ticket,text,intent\nt1,aab,first\nt2,aba,first\nt3,ccd,second\nt4,cdc,second\nt5,dddd,\n"
     (tmp_path / "a.csv").write_text(table)
     (tmp_path / "b.csv").write_text("ticket,text,intent\nt1,aaab,first\nt9,cccd,second\nt3,ccd,second\n")
-    project = Project.create(
-        *(tmp_path / "p", tmp_path / "a.csv"),
-        encoder=letters(),
-        **{"features": "text", "labels": "intent", "ids": "ticket", "test": tmp_path / "b.csv"},
-    )
+    columns: dict[str, Any] = {"features": "text", "labels": "intent", "ids": "ticket", "test": tmp_path / "b.csv"}
+    project = Project.create(tmp_path / "p", tmp_path / "a.csv", encoder=letters(), **columns)
     assert [each.id for each in project.examples.values() if each.split == "test"] == ["t1 (2)", "t9"]
     assert project.events[0].result.endswith("1 left out, the first t3: the same content was taught")
     assert project.quality().rows == 2
@@ -114,14 +112,15 @@ def test_vectors_of_an_encoder_know_it(tmp_path: Path) -> None:
 
 
 def test_bad_data_leave_nothing(tmp_path: Path) -> None:
-    for data, how, message in (
+    cases: tuple[tuple[Any, dict[str, Any], str], ...] = (
         (tmp_path / "none", {}, "cannot read '' files"),
         (["a", "b"], {"encoder": letters(), "labels": ["x"]}, "2 texts, 2 ids and 1 labels"),
         (np.eye(3), {"labels": ["x"]}, "3 vectors, 3 ids and 1 labels"),
         (photos(tmp_path / "q"), {"encoder": letters()}, "takes 'text'"),
         (tmp_path / "q", {"encoder": colours(), "labels": ["x"]}, "names of columns here"),
         (np.eye(3), {"hold_out": 1.0}, "hold_out is a share"),
-    ):
+    )
+    for data, how, message in cases:
         with pytest.raises(ValueError, match=message):
             Project.create(tmp_path / "p", data, **how)
         assert not (tmp_path / "p").exists()

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from project_cases import ids
 
-from conftest import ids
 from gptree.project import Project
 
 CHANGES: dict[str, Callable[[Project], object]] = {
