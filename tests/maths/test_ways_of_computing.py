@@ -210,7 +210,7 @@ def test_a_kernel_a_node_takes_the_fast_way_without_gradients(monkeypatch: pytes
 def test_nearest_within_rounding() -> None:
     """A thousand units in the last place of the largest square; the first of those that are as near."""
     eps = np.finfo(np.float64).eps
-    assert first_nearest(np.array([1.0 + 1999 * eps, 1.0]), 2.0) == 0
+    assert first_nearest(np.array([1.0 + 2000 * eps, 1.0]), 2.0) == 0
     assert first_nearest(np.array([1.0 + 2001 * eps, 1.0]), 2.0) == 1
     assert first_nearest(np.array([[3.0, 1.0], [2.0, 2.0], [2.0, 0.5]]), 1.0).tolist() == [1, 2]
 

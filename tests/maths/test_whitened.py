@@ -374,10 +374,11 @@ def test_roots_in_halves(order: int, monkeypatch: pytest.MonkeyPatch) -> None:
     assert sound.all()
 
 
+@pytest.mark.parametrize("value", [-1.0, torch.inf])
 @pytest.mark.parametrize("place", [3, 50])
-def test_failures_in_either_half_are_told(place: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failures_in_either_half_are_told(place: int, value: float, monkeypatch: pytest.MonkeyPatch) -> None:
     matrix = torch.eye(63, dtype=FLOAT).repeat(2, 1, 1)
-    matrix[1, place, place] = -1.0
+    matrix[1, place, place] = value
     monkeypatch.setattr(whitened, "FACTORED_ORDER", 20)
     found, sound = whitened.root_inverse(matrix)
     assert sound.tolist() == [True, False]

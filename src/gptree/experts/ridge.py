@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -147,7 +148,7 @@ class ExemplarRidge(Expert):
 
 def _few_classes(examples: Examples, size: int) -> Examples:
     """At most `size` examples to choose on, balanced, of no more classes than can have five each; renumbered."""
-    step = -(-examples.n_classes // max(size // 5, 2))
+    step = math.ceil(examples.n_classes / max(size // 5, 2))
     order = examples.in_shot_order(examples.calibration)
     rows = order[examples.y[order] % step == 0][:size]
     numbers = examples.y[rows].unique(return_inverse=True)[1]

@@ -48,7 +48,7 @@ class KMeansExemplars(Selection):
             warnings.simplefilter("ignore", ConvergenceWarning)
             clusters: Any = KMeans(count, n_init=4, random_state=seed)  # pyright: ignore[reportArgumentType]
             centres = clusters.fit(features).cluster_centers_
-        return first_nearest(_distances(features, centres), 1.0)
+        return first_nearest(_distances(features, centres))
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class Herding(Selection):
         for k in range(1, count + 1):
             gaps = np.square(mean - (total + features) / k).sum(1)
             gaps[taken] = np.inf
-            taken.append(int(first_nearest(gaps, 1.0)))
+            taken.append(int(first_nearest(gaps)))
             total = total + features[taken[-1]]
         return np.array(taken)
 
@@ -107,7 +107,7 @@ def select_exemplars(
             chosen = np.unique(selection.choose(x, count, random))
         else:
             chosen = np.arange(len(members))
-        nearest = first_nearest(_distances(x[chosen], x), 1.0)
+        nearest = first_nearest(_distances(x[chosen], x))
         rows.append(members[chosen])
         weights.append(np.bincount(nearest, minlength=len(chosen)) + 0.5)
     return Exemplars(np.concatenate(rows), np.concatenate(weights))

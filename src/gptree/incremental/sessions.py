@@ -156,8 +156,7 @@ def _experts(
     expert = base.expert
     if n_extra:
         expert = expert.grown(later[:n_extra], kept[memory.later_y[:n_extra]], base.n_classes)
-    if len(kept) < base.n_classes:
-        expert = expert.only(kept)
+    expert = _of_kept(expert, memory)
     left_out = _base_left_out(base, memory, memory.rows[: memory.n_exemplars], later)
     if not registry.novel:
         return expert, left_out
@@ -172,9 +171,13 @@ def _base_left_out(base: BaseState, memory: _Memory, rows: Tensor, later: Tensor
     """
     assert base.expert is not None
     assert base.left_out is not None
-    kept = memory.kept
-    expert = base.expert if len(kept) == base.n_classes else base.expert.only(kept)
-    return torch.cat([base.left_out[rows][:, kept].log_softmax(1), expert.log_probabilities(later)])
+    left_out = base.left_out[rows][:, memory.kept].log_softmax(1)
+    return torch.cat([left_out, _of_kept(base.expert, memory).log_probabilities(later)])
+
+
+def _of_kept(expert: FittedExpert, memory: _Memory) -> FittedExpert:
+    """An expert of the base classes as one of those that are still there."""
+    return expert if len(memory.kept) == len(memory.place) else expert.only(memory.kept)
 
 
 # ----------------------------------------------------------------------------------------------------------- the trees

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 
-def first_nearest(distances: np.ndarray, scale: float) -> np.ndarray:
+def first_nearest(distances: np.ndarray, scale: float = 1.0) -> np.ndarray:
     """The row of least distance in each column; the first of those that rounding cannot tell apart.
 
     Two rows are equally far from their mean, whichever way rounding turns.

@@ -116,7 +116,7 @@ def root_inverse(matrix: Tensor) -> tuple[Tensor, Tensor]:
         X[:, b, a] = -(X[:, b, b] @ (below @ X[:, a, a]))
         return X, first & second
     root, info = torch.linalg.cholesky_ex(matrix)
-    sound = (info == 0) & root.diagonal(dim1=-2, dim2=-1).sum(-1).isfinite()
+    sound = (info == 0) & root.diagonal(dim1=-2, dim2=-1).isfinite().all(-1)
     root.masked_fill_(~sound[:, None, None], 0.0).diagonal(dim1=-2, dim2=-1).add_((~sound[:, None]).to(root))
     return triangular_inverse(root), sound
 

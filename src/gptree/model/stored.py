@@ -185,5 +185,6 @@ def _check_factors(posteriors: Sequence[NodePosterior], grams: Grams, name: str)
                 continue
             size = float(p.omega.max()) * float(diagonal.max()) * p.rows.shape[1]
             if doubtful or size * torch.finfo(diagonal.dtype).eps > 1e-2:
+                factors = p.factoriser(grams)
                 for draw in range(p.factors):
-                    p.factoriser(grams)(slice(draw, draw + 1))
+                    factors(slice(draw, draw + 1))
