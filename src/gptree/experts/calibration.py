@@ -75,8 +75,6 @@ class CalibrationRows:
 def some(rows: Tensor, n_classes: int) -> Tensor:
     """`rows`, or a fixed random choice of them if there are more than a calibration set needs."""
     size = max(MAX_CALIBRATION_SIZE // n_classes, MIN_CALIBRATION_ROWS)
-    if len(rows) <= size:
-        return rows
     shuffled = torch.randperm(len(rows), generator=torch.Generator().manual_seed(0))
     return rows[shuffled[:size].sort().values.to(rows.device)]
 
@@ -123,7 +121,7 @@ def fit_tempered(scorer: LeftOutScorer, examples: Examples) -> Fit:
     left_out[calibration.rows] = (tau * scores).log_softmax(1).to(left_out.dtype)
     others = torch.ones(len(examples), dtype=torch.bool, device=left_out.device).index_fill_(0, calibration.rows, False)
     rest = others.nonzero()[:, 0]
-    rest = rest[examples.folds[rest].argsort(stable=True)]  # so that a chunk meets few folds
+    rest = rest[examples.folds[rest].argsort()]  # so that a chunk meets few folds
     for part in rest.split(max(CHUNK_SIZE // examples.n_classes, 1)):
         scores = fill_own(scorer.scores((value,), part)[0], examples, part)
         left_out[part] = (tau * scores).log_softmax(1).to(left_out.dtype)

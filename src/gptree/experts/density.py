@@ -196,7 +196,7 @@ class _Scorer:
             part = rows[at]
             g = self.points @ self.points[part].T
             folds = ex.folds[part]
-            g.masked_fill_(ex.folds[:, None] == torch.where(folds == ALONE, ALONE - 1, folds), -torch.inf)
+            g.masked_fill_((ex.folds[:, None] == folds) & (folds != ALONE), -torch.inf)
             g[part, torch.arange(len(part), device=part.device)] = -torch.inf
             counts = ex.left_out_counts(part).T.to(g.dtype)
             counts = torch.where(counts > 0, counts, 1)  # of a class whose only example is masked

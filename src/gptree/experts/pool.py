@@ -22,6 +22,10 @@ from gptree.storage import Array, Part
 
 RIDGE = 1e-2  # pulls the weights to 1/K, which they are if there is nothing to learn from
 MAX_STEPS = 50
+STEP_SIZES = tuple(0.5**k for k in range(21))  # tried one after the other, until there is
+DESCENT = 1e-4  # times what the slope promises
+ROUNDING = 10.0  # units of it that a step may miss this by
+TOLERANCE = 1e-6  # of the weights, at which the steps end
 
 
 @dataclass(frozen=True)
@@ -163,14 +167,15 @@ def pool_weights(logs: Tensor, labels: Tensor, ridge: float = RIDGE, counts: Ten
         free = (w > 0) | (gradient < 0)
         step = torch.zeros_like(w)
         step[free] = torch.linalg.solve(hessian[free][:, free], -gradient[free])
-        size, proposal = 1.0, (w + step).clamp(min=0)
         # rounding must not decide whether the last step is taken
-        bound = value + 10 * torch.finfo(w.dtype).eps * abs(value)
-        while (new := objective(proposal)) > bound + 1e-4 * float(gradient @ (proposal - w)) and size > 1e-6:
-            size /= 2
+        bound = value + ROUNDING * torch.finfo(w.dtype).eps * abs(value)
+        for size in STEP_SIZES:
             proposal = (w + size * step).clamp(min=0)
+            new = objective(proposal)
+            if new <= bound + DESCENT * float(gradient @ (proposal - w)):
+                break
         moved, w, value = float((proposal - w).abs().max()), proposal, new
-        if moved < 1e-6:
+        if moved < TOLERANCE:
             break
     return w
 

@@ -119,7 +119,7 @@ class KernelRidge(Expert):
             penalties = (choose(_KernelScorer(penalties, part, len(part)), part, CalibrationRows.of(part)).value,)
         return fit_tempered(_KernelScorer(penalties, examples, self.at_most, points), examples)
 
-    def fit_at(self, examples: Examples, penalty: float, temperature: float) -> Fit:
+    def fit_at(self, examples: Examples, penalty: float, temperature: float = 1.0) -> Fit:
         """Fit with a penalty and a temperature that were chosen elsewhere."""
         scorer = _KernelScorer((penalty,), examples, self.at_most)
         everyone = torch.arange(len(examples), device=examples.y.device)

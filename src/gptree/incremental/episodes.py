@@ -280,7 +280,7 @@ def _choose_ridge(episodes: list[Episode], exemplars: Tensor) -> _Choice:
     for penalty in KernelRidge().penalties:
         scores = []
         for e, memory in zip(episodes, points, strict=True):
-            fitted: Any = KernelRidge().fit_at(memory, penalty, 1.0).expert
+            fitted: Any = KernelRidge().fit_at(memory, penalty).expert
             scores.append(fitted.scores(e.queries))
         candidates.append(({"penalty": penalty}, scores))
     return _best(candidates, episodes, lambda: (exemplars @ exemplars.T).sub(1).exp())

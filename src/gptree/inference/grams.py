@@ -37,7 +37,7 @@ class Grams:
         With a shared kernel the whole Gram matrix is computed once, if it takes at most so many bytes.
     """
 
-    def __init__(self, kernel: Kernel, X: Tensor, cache_bytes: int) -> None:
+    def __init__(self, kernel: Kernel, X: Tensor, cache_bytes: int = 0) -> None:
         self.kernel = kernel
         self.X = X
         self.per_node = len(kernel.batch_shape) > 0
@@ -141,7 +141,7 @@ class Grams:
 
     def restricted(self, rows: Tensor) -> Grams:
         """Over some rows only: what a worker process needs for its batch."""
-        return Grams(self.kernel, self.X[rows], cache_bytes=0)
+        return Grams(self.kernel, self.X[rows])
 
     def cross(self, X_new: Tensor, rows: Tensor | None = None) -> Tensor:
         """k(X_new, X[rows]), (T, n), for a shared kernel; all rows if None."""

@@ -84,11 +84,11 @@ def learn_kernel(problems: Sequence[NodeProblem], kernel: Kernel, X: Tensor, lea
     if not parameters or not problems:
         return kernel
     optimiser = torch.optim.Adam(parameters, lr=learn.rate, maximize=True)
-    batches = Grams(kernel, X, cache_bytes=0).batches(problems, work)
+    batches = Grams(kernel, X).batches(problems, work)
     states = [initial_state(batch)[0] for batch in batches]
     for _ in range(learn.steps):
         optimiser.zero_grad()
-        grams = Grams(kernel, X, cache_bytes=0)
+        grams = Grams(kernel, X)
         for i, batch in enumerate(batches):
             with torch.no_grad():
                 states[i], _ = sweep(grams.space(batch)[0], batch, pg_mean(states[i], batch.b))

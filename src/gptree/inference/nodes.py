@@ -154,12 +154,14 @@ def make_batches(
     ------
     NodeBatch
     """
-    groups: dict[tuple[int, int, bool], list[int]] = {}
+    groups: dict[tuple[int, bool, int, bool], list[int]] = {}
     for v, problem in enumerate(problems):
-        n, m = len(problem.rows), -1 if problem.inducing is None else len(problem.inducing)
-        groups.setdefault((size_class(n, largest_padded), m, form(n)), []).append(v)
-    for (size, m, _), members in sorted(groups.items(), reverse=True):
-        numbers = size * max(size if m < 0 else m, width)
+        n, inducing = len(problem.rows), problem.inducing
+        size = size_class(n, largest_padded)
+        m = size if inducing is None else len(inducing)
+        groups.setdefault((size, inducing is not None, m, form(n)), []).append(v)
+    for (size, _, m, _), members in sorted(groups.items(), reverse=True):
+        numbers = size * max(m, width)
         step = max(1, budget // numbers)
         for start in range(0, len(members), step):
             chosen = members[start : start + step]

@@ -151,7 +151,7 @@ def is_isotropic_rbf(kernel: Kernel) -> bool:
 
 def _isotropic_rbf(kernel: Kernel) -> tuple[Tensor, Tensor] | None:
     """(output scale, length-scale) of a plain scaled RBF kernel, else None; (V,) each where V nodes have their own."""
-    if type(kernel) is not ScaleKernel or type(kernel.base_kernel) is not RBFKernel or len(kernel.batch_shape) > 1:
+    if type(kernel) is not ScaleKernel or type(kernel.base_kernel) is not RBFKernel:
         return None
     scale, length, sets = kernel.outputscale, kernel.base_kernel.lengthscale, kernel.batch_shape
     # a ScaleKernel takes over the active_dims of its base kernel

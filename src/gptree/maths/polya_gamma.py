@@ -65,6 +65,12 @@ def _worthwhile(device: torch.device) -> int:
     return _WORTHWHILE_CPU if device.type == "cpu" else _WORTHWHILE_ACCELERATOR
 
 
+def _by_size(x: Tensor, limit: float, near: Callable[[Tensor], Tensor], far: Callable[[Tensor], Tensor]) -> Tensor:
+    """near(x) where |x| < limit, else far(x); neither sees arguments of the other, so that no derivative is NaN."""
+    inside = x.abs() < limit
+    return torch.where(inside, near(torch.where(inside, x, 0.0)), far(torch.where(inside, limit, x)))
+
+
 def log_cosh(x: Tensor) -> Tensor:
     """log cosh x, elementwise, with full relative accuracy near 0 and no overflow.
 
@@ -76,11 +82,15 @@ def log_cosh(x: Tensor) -> Tensor:
     -------
     tensor
     """
-    near = x.abs() < 1
-    small = torch.where(near, x, 0.0)
-    large = torch.where(near, 1.0, x.abs())
-    away = large + torch.log1p(torch.exp(-2 * large)) - math.log(2)
-    return torch.where(near, 0.5 * torch.log1p(torch.sinh(small).square()), away)
+
+    def near(x: Tensor) -> Tensor:
+        return 0.5 * torch.log1p(torch.sinh(x).square())
+
+    def far(x: Tensor) -> Tensor:
+        x = x.abs()
+        return x + torch.log1p(torch.exp(-2 * x)) - math.log(2)
+
+    return _by_size(x, 1.0, near, far)
 
 
 def log_2cosh_half(c: Tensor) -> Tensor:
@@ -102,15 +112,16 @@ def pg_mean(c: Tensor, b: float | Tensor = 1.0) -> Tensor:
     -------
     tensor
     """
-    z = c / 2
-    near = z.abs() < 0.5
-    # tanh z / z = 1/(1 + z²/(3 + z²/(5 + …))): unlike the quotient, exact derivatives at and around zero.
-    square = torch.where(near, z, 0.0).square()
-    fraction = torch.full_like(square, 13.0)
-    for odd in (11, 9, 7, 5, 3, 1):
-        fraction = odd + square / fraction
-    far = torch.where(near, 1.0, z)
-    return b * 0.25 * torch.where(near, 1 / fraction, torch.tanh(far) / far)
+
+    def near(z: Tensor) -> Tensor:
+        # tanh z / z = 1/(1 + z²/(3 + z²/(5 + …))): unlike the quotient, exact derivatives at and around zero.
+        square = z.square()
+        fraction = torch.full_like(square, 13.0)
+        for odd in (11, 9, 7, 5, 3, 1):
+            fraction = odd + square / fraction
+        return 1 / fraction
+
+    return b * 0.25 * _by_size(c / 2, 0.5, near, lambda z: torch.tanh(z) / z)
 
 
 def pg_variance(c: Tensor, b: float | Tensor = 1.0) -> Tensor:
@@ -127,15 +138,19 @@ def pg_variance(c: Tensor, b: float | Tensor = 1.0) -> Tensor:
     -------
     tensor
     """
-    near = c.abs() < 1
-    small = torch.where(near, c, 0.0)
-    series = torch.zeros_like(c)
-    for k in range(8, -1, -1):  # (sinh c − c)/c³ = Σ_k c^(2k)/(2k+3)!
-        series = series * small.square() + 1 / math.factorial(2 * k + 3)
-    z = torch.where(near, 1.0, c) / 2
-    tanh = torch.tanh(z)
-    away = (tanh - z * (1 - tanh.square())) / (16 * z.pow(3))
-    return b * torch.where(near, 0.25 * series / torch.cosh(small / 2).square(), away)
+
+    def near(c: Tensor) -> Tensor:
+        series = torch.zeros_like(c)
+        for k in range(8, -1, -1):  # (sinh c − c)/c³ = Σ_k c^(2k)/(2k+3)!
+            series = series * c.square() + 1 / math.factorial(2 * k + 3)
+        return 0.25 * series / torch.cosh(c / 2).square()
+
+    def far(c: Tensor) -> Tensor:
+        z = c / 2
+        tanh = torch.tanh(z)
+        return (tanh - z * (1 - tanh.square())) / (16 * z.pow(3))
+
+    return b * _by_size(c, 1.0, near, far)
 
 
 def pg_kl(c: Tensor, b: float | Tensor = 1.0) -> Tensor:
@@ -152,16 +167,16 @@ def pg_kl(c: Tensor, b: float | Tensor = 1.0) -> Tensor:
     -------
     tensor
     """
-    z = c.abs() / 2
-    near = z < 0.4  # the two terms agree in all but the fourth order there
-    square = torch.where(near, z, 0.0).square()
-    series = torch.zeros_like(square)
-    for coefficient in reversed(_KL_SERIES):
-        series = (series + coefficient) * square
-    far = torch.where(near, 1.0, z)
+
+    def near(z: Tensor) -> Tensor:  # the two terms agree in all but the fourth order there
+        square = z.square()
+        series = torch.zeros_like(square)
+        for coefficient in reversed(_KL_SERIES):
+            series = (series + coefficient) * square
+        return series * square
+
     # paper (S5)
-    away = log_cosh(far) - far / 2 * torch.tanh(far)
-    return b * torch.where(near, series * square, away)
+    return b * _by_size(c / 2, 0.4, near, lambda z: log_cosh(z) - z / 2 * torch.tanh(z))
 
 
 @torch.no_grad()

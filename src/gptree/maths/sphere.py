@@ -18,7 +18,6 @@ def unit_length(rows: np.ndarray) -> np.ndarray:
     array (n, d)
     """
     # divided by their largest entries first, so that the squares are ordinary numbers
-    largest = np.abs(rows).max(axis=1, keepdims=True, initial=0.0)
-    scaled = rows / np.where(largest > 0, largest, 1.0)
-    length = np.linalg.norm(scaled, axis=1, keepdims=True)
-    return scaled / np.where(length > 0, length, 1.0)
+    tiny = np.finfo(rows.dtype).tiny
+    scaled = rows / np.abs(rows).max(axis=1, keepdims=True, initial=tiny)
+    return scaled / np.linalg.norm(scaled, axis=1, keepdims=True).clip(min=tiny)

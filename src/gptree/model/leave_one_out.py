@@ -257,7 +257,7 @@ def _sparse_members(model: ForestModel, node: SparsePosterior, factors: Tensor, 
         omega=None,
         kappa=None,
         mean=node.weights[:, 0] @ cross,
-        variance=torch.linalg.solve_triangular(factor, a, upper=False).square_().sum(0, keepdim=True),
+        variance=torch.linalg.solve_triangular(factor, a, upper=False).square_().sum(0).unsqueeze(0),
         residual=(prior - a.square().sum(0)).clamp_min(0.0),
         prior=prior,
     )

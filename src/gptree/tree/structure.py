@@ -82,7 +82,7 @@ class ClassTree(JsonValue):
     @classmethod
     def from_nodes(cls, order: Sequence[int] | np.ndarray, nodes: Sequence[tuple[int, int, int]]) -> ClassTree:
         """The tree with this leaf order and these (lo, mid, hi), in pre-order."""
-        lo, mid, hi = np.array(nodes, dtype=np.int64).reshape(-1, 3).T
+        lo, mid, hi = np.array(nodes, dtype=np.int64).reshape(len(nodes), 3).T
         return cls(np.asarray(order), lo, mid, hi)
 
     @classmethod
@@ -264,7 +264,7 @@ def _read_only_int64(name: str, values: Any) -> np.ndarray:
     try:
         array = np.asarray(values)
     except ValueError:
-        array = np.empty((0, 0))  # ragged lists
+        array = np.asarray(None)  # ragged lists
     if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
         raise ValueError(f"{name} must be a one-dimensional array of integers.")
     return _frozen(array.astype(np.int64))  # astype copies, so the caller's array stays as it is
