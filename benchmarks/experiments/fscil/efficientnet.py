@@ -11,7 +11,6 @@ half a per cent; the layer of the 1,000 ImageNet classes is left out.
 from __future__ import annotations
 
 import argparse
-import importlib
 import io
 import sys
 import zipfile
@@ -19,16 +18,16 @@ from collections import deque
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from gptree.deep import Stages
+from gptree.embed.encoders.efficientnet import ARCHITECTURE as PACKAGE
+from gptree.embed.encoders.efficientnet import pretrained
 
-PACKAGE = "efficientnet_lite_pytorch"
 WEIGHTS = "efficientnet_lite0.safetensors"
 
 
@@ -78,7 +77,7 @@ class PixelEmbedding(nn.Module):
 
 
 def efficientnet_lite0(folder: str | Path, rectified: bool = True) -> PixelEmbedding:
-    """The pretrained network, in evaluation mode and without stochastic depth, so that training draws no numbers.
+    """The network of the encoder `efficientnet-lite0`, as a backbone that can be trained; in evaluation mode.
 
     Made for 224 × 224 pixels; other multiples of 32 work alike. Its batch normalisation keeps running statistics with a
     momentum of 0.01: a fine-tuning of few steps hardly moves them.
@@ -89,21 +88,9 @@ def efficientnet_lite0(folder: str | Path, rectified: bool = True) -> PixelEmbed
             raise FileNotFoundError(
                 f"{part} is missing; see `python -m benchmarks.experiments.fscil.efficientnet --help`."
             )
-    network = _imported(folder).EfficientNet.from_name("efficientnet-lite0", drop_connect_rate=0.0)
-    del network._fc
-    network.load_state_dict({name: _single(tensor) for name, tensor in load_file(folder / WEIGHTS).items()})
-    return PixelEmbedding(network, rectified).eval()
-
-
-def _imported(folder: Path) -> ModuleType:
-    """The package of the architecture, which is not installed."""
-    if str(folder) not in sys.path:
+    if str(folder) not in sys.path:  # of the package of the architecture, which need not be installed
         sys.path.append(str(folder))
-    return importlib.import_module(PACKAGE)
-
-
-def _single(tensor: Tensor) -> Tensor:
-    return tensor.float() if tensor.is_floating_point() else tensor
+    return PixelEmbedding(pretrained(folder / WEIGHTS), rectified).eval()
 
 
 def convert(wheels: Path, folder: Path) -> None:

@@ -62,15 +62,23 @@ class EfficientNetLite0(PictureEncoder):
     @cached_property
     def network(self) -> Any:
         """The network, which is loaded when it is first needed."""
-        from efficientnet_lite_pytorch import EfficientNet  # pyright: ignore[reportMissingImports]
-
-        network = EfficientNet.from_name("efficientnet-lite0", drop_connect_rate=0.0)
-        del network._fc
-        load_into(network, read_state(self.weights), self.weights)
-        return network.eval().to(self.device)
+        return pretrained(self.weights).to(self.device)
 
     def embed(self, pixels: Any) -> Any:
         return self.network.extract_features(pixels).mean((2, 3))
+
+
+def pretrained(weights: Path) -> Any:
+    """The network with the weights of a file, in evaluation mode.
+
+    It has no layer of classes, and no stochastic depth, so that training it draws no numbers.
+    """
+    from efficientnet_lite_pytorch import EfficientNet  # pyright: ignore[reportMissingImports]
+
+    network = EfficientNet.from_name("efficientnet-lite0", drop_connect_rate=0.0)
+    del network._fc
+    load_into(network, read_state(weights), weights)
+    return network.eval()
 
 
 def _installed_weights() -> Path:
