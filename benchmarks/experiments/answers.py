@@ -4,8 +4,9 @@ Do prediction sets hold the right class as often as asked, and how much do coars
 
 Sets that should cover 90 % of the queries cover {mean covered at 90 | data=banking77 | shots=5} % of Banking77,
 {mean covered at 90 | data=clinc150 | shots=5} % of CLINC150 and {mean covered at 90 | data=cub200 | shots=5} % of CUB
-with five shots a class, with {mean size at 90 | data=banking77 | shots=5}, {mean size at 90 | data=clinc150 | shots=5} and
-{mean size at 90 | data=cub200 | shots=5} classes of 60 in a set. A single label is right for
+with five shots a class, with {mean size at 90 | data=banking77 | shots=5},
+{mean size at 90 | data=clinc150 | shots=5} and {mean size at 90 | data=cub200 | shots=5} classes of
+60 in a set. A single label is right for
 {mean accuracy | data=cub200 | shots=5} % of the CUB queries; groups of the tree that should be right for 95 % are so
 for {mean right at 95 | data=cub200 | shots=5} %, with {mean group at 95 | data=cub200 | shots=5} classes on average.
 
