@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 DOCS_STAMP := $(VENV)/.installed-docs
 
-.PHONY: demo test lint types unit docs campaign format clean
+.PHONY: demo test lint types unit web browser docs campaign format clean
 
 demo: $(STAMP)
 	$(BIN)/gptree demo --out demo
@@ -22,6 +22,14 @@ types: $(STAMP)
 
 unit: $(STAMP)
 	$(BIN)/pytest -n 2 --dist worksteal
+
+# The page of the studio, from web/ into src/gptree/studio/static; the only target that needs node and npm.
+web:
+	cd web && npm ci --no-audit --no-fund && npm run --silent check && npm run --silent build
+
+# The tests in a real browser; they are part of `make test` too, where a chromium is found.
+browser: $(STAMP)
+	$(BIN)/pytest tests/studio/browser
 
 # Hours of trouble of every kind; stopped, it goes on where it was. docs/reliability.md says what came of it.
 campaign: $(STAMP)

@@ -69,6 +69,11 @@ COMMANDS = {
         "Name the rows of DATA that are worth a label, the most useful first.",
         "gptree suggest model inbox -n 20 --copy to_label",
     ),
+    "studio": (
+        "studio",
+        "Teach a model on a page in the browser: show examples, see what changes, take it back.",
+        "gptree studio photos",
+    ),
     "embed": (
         "embedding",
         "Encode a folder of pictures or a table of texts.",

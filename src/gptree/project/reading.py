@@ -57,6 +57,11 @@ class Reading(Versions):
         """Who did what when, the oldest first."""
         return read_events(self.folder)
 
+    @property
+    def standing(self) -> frozenset[int]:
+        """Versions that changed the model and were not taken back; the first of them is the base, which cannot be."""
+        return frozenset(mark.version for mark in self._state.record.line)
+
     def vectors(self, ids: Sequence[str]) -> np.ndarray:
         """Vectors (n, d) of examples."""
         return self._state.vectors(ids)

@@ -27,8 +27,8 @@ def encoder(name: str, weights: str | Path | None = None, *, device: str = "auto
     ----------
     name : str
         "efficientnet-lite0" (pictures) and "minilm" (texts), with the extras `images` and `texts`; "timm:NAME@FILE", a
-        network of timm with weights from a file; "sbert:FOLDER", a model of sentence-transformers; or a name that was
-        given to `Encoder.of`.
+        network of timm with weights from a file; "sbert:FOLDER", a model of sentence-transformers; "pixels:SIZE", the
+        grey values of a picture of SIZE × SIZE pixels; or a name that was given to `Encoder.of`.
     weights : path, optional
         The file or folder of the weights, in place of those that are installed.
     device : "auto", "cpu", "cuda", …
@@ -58,7 +58,8 @@ def encoder(name: str, weights: str | Path | None = None, *, device: str = "auto
         return OwnEncoder.known[name]
     if family not in Encoder.families or (rest == "") != (family == DEFAULTS["image"]):
         raise ValueError(
-            f"there is no encoder {name!r}: give efficientnet-lite0, minilm, timm:NAME@FILE or sbert:FOLDER."
+            f"there is no encoder {name!r}: give efficientnet-lite0, minilm, timm:NAME@FILE, "
+            "sbert:FOLDER or pixels:SIZE."
         )
     return Encoder.families[family].named(rest, sources)
 
