@@ -32,6 +32,8 @@ from gptree.experts import (
     Ridge,
     SklearnExpert,
 )
+from gptree.experts.calibration import best_temperature, temperature_centre
+from gptree.experts.pool import pool_weights
 from gptree.incremental import Graft, Herding, KMeansExemplars, KMeansPlusPlusExemplars, RebuildTree, SessionTree
 from gptree.incremental.episodes import learn_novel_experts, make_episode
 from gptree.incremental.exemplars import select_exemplars
@@ -136,6 +138,50 @@ def experts() -> Digests:
         for name, expert in choices.items():
             fit = expert.fit(Examples.of(X, y))
             found[f"{name}, {case}"] = digest(fit.left_out) + digest(fit.expert.log_probabilities(points))
+    return found
+
+
+def weighted_experts() -> Digests:
+    """Examples that count more than once or less, among them classes of one and a class that hardly counts."""
+    found: Digests = {}
+    for case, counts, d in (("many", [5, 4, 6, 1, 2], 7), ("one shot", [1, 1, 1], 7), ("wide", [3, 2, 2], 12)):
+        X, y = sphere(counts, d, seed=11)
+        weights = 0.2 + 2.5 * torch.rand(len(y), generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+        weights[y == 1] *= 0.05
+        examples = Examples.of(X, y, weights=weights)
+        more, labels = sphere([2, 3], d, seed=12)
+        for name, expert in {
+            "lda": LDA(),
+            "ridge": Ridge(),
+            "kernel ridge": KernelRidge(choose_on=10, at_most=12),
+            "density": KernelDensity(),
+            "pool": Pool(),
+            "bayes": SklearnExpert(GaussianNB()),
+        }.items():
+            fit = expert.fit(examples)
+            found[f"{name}, {case}"] = digest(fit.left_out) + digest(fit.expert.log_probabilities(more))
+            if name in ("lda", "density"):
+                grown = fit.expert.grown(more, labels + len(counts) - 1, len(counts) + 1, labels / 3 + 0.5)
+                found[f"{name}, {case}"] += digest(grown.log_probabilities(X))
+        lda: Any = LDA().fit(examples).expert
+        found[f"left out, {case}"] = digest(lda.left_out(X, y, weights > 0.5, weights))
+    return found
+
+
+def calibrations() -> Digests:
+    """Temperatures and pools of given scores: with and without weights, an expert that is no good, rows that agree."""
+    random = torch.Generator().manual_seed(8)
+    logs = torch.randn(3, 40, 4, generator=random, dtype=torch.float64).log_softmax(2)
+    labels = torch.randint(4, (40,), generator=random)
+    logs[0, torch.arange(40), labels] += 1.5
+    logs[2, torch.arange(40), labels] -= 3.0
+    weights, found = 3 * torch.rand(40, generator=random, dtype=torch.float64), {}
+    for name, counts in (("plain", None), ("weighted", weights), ("hardly", weights / 1000)):
+        found[f"pool, {name}"] = pool_weights(logs, labels, counts=counts).tolist()
+        for k in range(3):
+            centre = temperature_centre(logs[k], 2.0, counts)
+            found[f"{k}, {name}"] = [centre, *best_temperature(logs[k], labels, centre, counts)]
+            found[f"{k}, {name}"] += best_temperature(logs[k], logs[k].argmax(1), 3.0, counts)
     return found
 
 
@@ -279,7 +325,19 @@ def grown() -> Digests:
 
 PROBLEMS: dict[str, Callable[[], Digests]] = {
     each.__name__: each
-    for each in (draws, integrals, trees, experts, experts_on_exemplars, episodes, nodes, models, grown)
+    for each in (
+        draws,
+        integrals,
+        trees,
+        experts,
+        weighted_experts,
+        calibrations,
+        experts_on_exemplars,
+        episodes,
+        nodes,
+        models,
+        grown,
+    )
 }
 
 

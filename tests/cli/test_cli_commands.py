@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import subprocess
 import sys
@@ -227,6 +229,26 @@ def test_predictions_in_files(run: Run, files: Files, model: Path, tmp_path: Pat
         assert set(arrays) == {"id", "prediction", "confidence", "runner_up", "novelty", "classes"}
         assert arrays["prediction"].tolist() == animals()[1].tolist()
     assert ".csv or .npz" in complaint(run("predict", model, files["csv"], "--out", tmp_path / "p.txt", code=2))
+
+
+def test_sets_and_groups(run: Run, files: Files, model: Path, tmp_path: Path) -> None:
+    X, _ = animals()
+    fitted = load_model(model)
+    sets, coarse = fitted.predict_set(X, 0.95), fitted.predict_coarse(X, 0.999)
+    both = ["predict", model, files["csv"], "--set", 0.95, "--coarse", 0.999]
+    document = json.loads(run(*both, "--json").stdout)
+    assert document["set"] == [NAMES[row].tolist() for row in sets]
+    assert document["coarse"] == [NAMES[row].tolist() for row in coarse.members]
+    rows = list(csv.DictReader(io.StringIO(run(*both).stdout)))
+    assert [json.loads(row["set"]) for row in rows] == document["set"]
+    assert [json.loads(row["coarse"]) for row in rows] == document["coarse"]
+    np.testing.assert_allclose([float(row["coarse_confidence"]) for row in rows], coarse.probability, rtol=1e-5)
+    run(*both, "--by-class", "--out", tmp_path / "p.npz")
+    with np.load(tmp_path / "p.npz", allow_pickle=False) as arrays:
+        assert np.array_equal(arrays["set"], fitted.predict_set(X, 0.95, by_class=True))
+        assert np.array_equal(arrays["coarse"], coarse.members)
+    assert "belongs to --set" in complaint(run("predict", model, files["csv"], "--by-class", code=2))
+    assert "between 0 and 1" in complaint(run("predict", model, files["csv"], "--set", 1.5, code=2))
 
 
 def test_parent_folders_are_not_made(run: Run, files: Files, model: Path, tmp_path: Path) -> None:

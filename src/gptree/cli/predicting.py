@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
@@ -18,6 +19,9 @@ from gptree.cli.models import Classifier, ability, class_numbers, open_model, re
 from gptree.storage import write_atomically
 
 UNKNOWN = "none of these"  # the answer of --open about rows of no class
+GROUPS = ("set", "coarse")  # several classes a row
+COLUMNS = ("id", "prediction", "confidence", "runner_up", "novelty", "set", "coarse", "coarse_confidence")
+NUMBERS = ("confidence", "novelty", "coarse_confidence")
 
 
 @clear_errors
@@ -36,6 +40,19 @@ def predict(
         float | None,
         typer.Option(help="--open: the share of rows of known classes to refuse; 0.05 if not given.", min=0.0, max=1.0),
     ] = None,
+    coverage: Annotated[
+        float | None,
+        typer.Option("--set", help="Add the classes among which the right one is for this share of rows, such as 0.9."),
+    ] = None,
+    by_class: Annotated[
+        bool, typer.Option("--by-class", help="--set: for this share of the rows of each class.")
+    ] = False,
+    confidence: Annotated[
+        float | None,
+        typer.Option(
+            "--coarse", help="Add the smallest group of the class tree that is as sure as this, such as 0.95."
+        ),
+    ] = None,
     features: options.Features = None,
     labels: options.Labels = None,
     ids: options.Ids = None,
@@ -50,6 +67,9 @@ def predict(
     are printed, control characters in labels are written out, such as \\x1b; in files labels stay as they are.
 
     With --open, probability and second label beside a refusal are those of the class that comes first.
+
+    --set and --coarse add columns of labels, as JSON lists, and --coarse the probability of its group; in an .npz file
+    `set` and `coarse` tell for every row and class whether it belongs to them.
     """
     if out is not None and out.suffix.lower() not in (".csv", ".npz"):
         raise ValueError(f"{out}: predictions are written as .csv or .npz; name such a file with --out.")
@@ -57,6 +77,8 @@ def predict(
         check_parent(out)
     if reject is not None and not open_set:
         raise ValueError("--reject belongs to --open.")
+    if by_class and coverage is None:
+        raise ValueError("--by-class belongs to --set.")
     classifier = open_model(model)
     rows = read_for(classifier, data, features, labels, ids=ids, weights=weights, need_labels=with_score)
     y = class_numbers(rows, classifier.classes_) if with_score else None
@@ -76,12 +98,18 @@ def predict(
         result["prediction"] = ability(classifier, "predict_open")(rows.X, **share, unknown=UNKNOWN)
         refused = result["prediction"] == UNKNOWN
         result["runner_up"][refused] = classifier.classes_[ranked[refused, 0]]
+    if coverage is not None:
+        result["set"] = ability(classifier, "predict_set")(rows.X, coverage, by_class)
+    if confidence is not None:
+        coarse = ability(classifier, "predict_coarse")(rows.X, confidence)
+        result |= {"coarse": coarse.members, "coarse_confidence": coarse.probability}
     if out is not None:
         _write(out, result)
         say(f"{len(rows.X):,} predictions written to {out}")
     scores = {} if y is None else {"score": score(probabilities, y)}
     if as_json:
-        print_json({**result, **scores})
+        named = {name: _named(result, name) for name in GROUPS if name in result}
+        print_json({**result, **named, **scores})
     elif out is None:
         typer.echo(_csv(result, visible), nl=False)
     if scores and not as_json:
@@ -110,10 +138,21 @@ def _csv(result: dict[str, Any], written: Callable[[Any], str]) -> str:
     writer = csv.writer(file, lineterminator="\n")
     all_classes = result.get("probabilities", np.empty((len(result["prediction"]), 0)))
     named = [f"p({written(label)})" for label in result["classes"]] if all_classes.size else []
-    columns = [name for name in ("id", "prediction", "confidence", "runner_up", "novelty") if name in result]
+    columns = [name for name in COLUMNS if name in result]
+    lists = {
+        name: [json.dumps(labels, ensure_ascii=False) for labels in _named(result, name)]
+        for name in GROUPS
+        if name in result
+    }
     writer.writerow([*columns, *named])
-    for *cells, row in zip(*(result[name] for name in columns), all_classes, strict=True):
+    shown_values = {**result, **lists}
+    for *cells, row in zip(*(shown_values[name] for name in columns), all_classes, strict=True):
         named_cells = zip(columns, cells, strict=True)  # a label that is a number is written as it is
-        shown = [f"{cell:.6g}" if name in ("confidence", "novelty") else written(cell) for name, cell in named_cells]
+        shown = [f"{cell:.6g}" if name in NUMBERS else written(cell) for name, cell in named_cells]
         writer.writerow([*shown, *(f"{p:.6g}" for p in row)])
     return file.getvalue()
+
+
+def _named(result: dict[str, Any], name: str) -> list[list[Any]]:
+    """The labels of each row's set or group."""
+    return [result["classes"][row].tolist() for row in result[name]]

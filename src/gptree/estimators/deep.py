@@ -449,6 +449,8 @@ class DeepGPTreeClassifier(SettingsParameters, ClassifierMixin, BaseEstimator):
     rename_class = _of_classifier("rename_class")
     merge_classes = _of_classifier("merge_classes")
     undo = _of_classifier("undo")
+    predict_set = _of_classifier("predict_set")
+    predict_coarse = _of_classifier("predict_coarse")
     predict_open = _of_classifier("predict_open")
     novelty_score = _of_classifier("novelty_score")
     novelty_threshold = _of_classifier("novelty_threshold")

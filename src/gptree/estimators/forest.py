@@ -18,6 +18,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import validate_data
 from torch import Tensor
 
+from gptree.estimators.answers import AnswersMixin
 from gptree.estimators.base import TreeEstimator, change
 from gptree.estimators.explain import ExplainMixin
 from gptree.estimators.feature_map import make_feature_map
@@ -54,7 +55,7 @@ UNSETTLED_SHARE = 0.05
 
 
 @dataclass(eq=False, repr=False)
-class _TreeClassifier(ForgetMixin, OpenSetMixin, ExplainMixin, LeftOutMixin):
+class _TreeClassifier(ForgetMixin, OpenSetMixin, AnswersMixin, ExplainMixin, LeftOutMixin):
     """Behaviour that a single tree and a forest share."""
 
     @change

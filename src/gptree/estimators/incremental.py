@@ -333,7 +333,7 @@ def grown_state(
         journal=journal,
         base=base,
         grown=grown,
-        _left_out_novelty={},
+        _known_rows={},
     )
 
 

@@ -9,10 +9,10 @@ import torch
 
 from gptree.estimators.active import suggest
 from gptree.estimators.base import TreeEstimator
-from gptree.estimators.state import FittedState, Query, with_prior
-from gptree.incremental import BaseState, GrownState, base_novelty
+from gptree.estimators.known_rows import known_rows
+from gptree.estimators.state import FittedState, Query
 from gptree.inference import PredictAt
-from gptree.model import left_out_predictions, novelty, novelty_threshold
+from gptree.model import novelty, novelty_threshold
 
 
 class OpenSetMixin(TreeEstimator):
@@ -107,50 +107,6 @@ def _novelty(query: Query) -> np.ndarray:
 
 
 def _threshold(state: FittedState, predict_at: PredictAt, reject: float) -> float:
-    """See `novelty_threshold`; the left-out novelty is computed once for a state."""
-    if predict_at not in state._left_out_novelty:
-        state._left_out_novelty[predict_at] = left_out_novelty(state, predict_at)
-    return novelty_threshold(*state._left_out_novelty[predict_at], reject)
-
-
-def left_out_novelty(state: FittedState, predict_at: PredictAt) -> tuple[np.ndarray, np.ndarray]:
-    """Novelty of known examples, each without itself, and their class numbers, (N,) each."""
-    if state.grown is not None:
-        assert state.base is not None
-        return _grown_novelty(state, state.base, state.grown, predict_at)
-    if state.base is not None:
-        values = base_novelty(state.base, predict_at)
-        return values.values.cpu().numpy(), values.y.cpu().numpy()
-    scores = with_prior(state.left_out, state.class_log_prior, state.X)
-    left_out = left_out_predictions(state.model, state.y, scores, predict_at=predict_at)
-    return left_out.novelty.cpu().numpy(), state.y
-
-
-def _grown_novelty(
-    state: FittedState, base: BaseState, grown: GrownState, predict_at: PredictAt
-) -> tuple[np.ndarray, np.ndarray]:
-    """Of the examples that a grown model keeps, and of those of the base session that it does not keep.
-
-    Exemplars are typical of their class, and few. How strange all examples of the base session were is known; in the
-    grown model each is taken to be stranger by as much as the exemplars of its class have become, on average.
-    """
-    before = base_novelty(base, predict_at)
-    y = np.zeros(len(state.y), dtype=np.int64)  # results at rows that are not in memory are dropped
-    rows = grown.rows.cpu().numpy()
-    y[rows] = grown.y.cpu().numpy()
-    scores = None
-    if grown.left_out is not None:
-        scores = grown.left_out.new_zeros(len(y), grown.left_out.shape[1])
-        scores[grown.rows] = grown.left_out
-    now = left_out_predictions(state.model, y, scores, predict_at=predict_at).novelty.cpu().numpy()
-
-    values, codes, exemplars = (part.cpu().numpy() for part in (before.values, before.y, before.exemplars))
-    rise = now[base.exemplars.cpu().numpy()] - values[exemplars]
-    rise = np.bincount(codes[exemplars], rise, base.n_classes) / np.bincount(codes[exemplars])
-    place = grown.registry.base_places(base.n_classes)
-    stays = place[codes] >= 0
-    later = rows[rows >= len(base.X)]
-    return (
-        np.concatenate([np.clip(values + rise[codes], 0.0, 1.0)[stays], now[later]]),
-        np.concatenate([place[codes[stays]], y[later]]),
-    )
+    """See `novelty_threshold`."""
+    known = known_rows(state, predict_at)
+    return novelty_threshold(known.novelty, known.y, reject)

@@ -86,8 +86,8 @@ class FittedState:
     """The model of the journal's classes; None until the first operation."""
     encoder: Mapping[str, Any] | None = None
     """The description of the encoder that gave the features, see `gptree.embed`; None if that is not known."""
-    _left_out_novelty: dict[PredictAt, tuple[np.ndarray, np.ndarray]] = field(default_factory=dict, repr=False)
-    """Computed when first asked for, see `gptree.estimators.open_set`."""
+    _known_rows: dict[PredictAt, Any] = field(default_factory=dict, repr=False)
+    """Computed when first asked for, see `gptree.estimators.known_rows`."""
 
     @property
     def X(self) -> Tensor:

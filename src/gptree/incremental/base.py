@@ -97,7 +97,7 @@ def fit_base(
         progress=progress,
     )
     rows = torch.as_tensor(places, device=X.device)
-    novelty = left_out_predictions(model, y, left_out, predict_at=predict_at).novelty
+    seen = left_out_predictions(model, y, left_out, predict_at=predict_at)
     base = BaseState(
         keys=tuple(labels),
         model=_on_rows(model, rows),
@@ -108,7 +108,7 @@ def fit_base(
         exemplar_weights=torch.as_tensor(exemplars.weights).to(X),
         left_out=None if left_out is None else left_out[rows].to(X.dtype),
         novel_experts=novel_experts,
-        novelty=Novelty(novelty, codes, rows),
+        novelty=Novelty(seen.novelty, codes, rows, seen.of_classes(y)),
         spreads=class_spreads(sphere, codes, len(labels)) if held_out is None else None,
     )
     return base, exemplars.rows
@@ -123,8 +123,9 @@ def base_novelty(base: BaseState, predict_at: PredictAt) -> Novelty:
     if base.novelty is not None:
         return base.novelty
     if predict_at not in base._novelty:
-        left_out = left_out_predictions(base.model, base.y.cpu().numpy(), base.left_out, predict_at=predict_at)
-        base._novelty[predict_at] = Novelty(left_out.novelty, base.y, base.exemplars)
+        y = base.y.cpu().numpy()
+        seen = left_out_predictions(base.model, y, base.left_out, predict_at=predict_at)
+        base._novelty[predict_at] = Novelty(seen.novelty, base.y, base.exemplars, seen.of_classes(y))
     return base._novelty[predict_at]
 
 

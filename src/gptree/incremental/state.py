@@ -20,14 +20,16 @@ from gptree.storage import Array, Serializable, Sizes, ensure
 
 @dataclass(frozen=True, eq=False)
 class Novelty(Serializable):
-    """How strange the examples of the base session were to its model, each left out."""
+    """How the examples of the base session looked to its model, each left out."""
 
     values: Annotated[Tensor, Array("n", least=-1e-3, most=1.001)]
-    """(n,)."""
+    """(n,) how strange they were."""
     y: Annotated[Tensor, Array("n", below="C")]
     """(n,) class numbers."""
     exemplars: Annotated[Tensor, Array("m", below="n", distinct=True)]
     """(m,) which of them are the exemplars."""
+    own: Annotated[Tensor | None, Array("n", most=1e-3)] = None
+    """(n,) log-probabilities of their own classes; None in files of versions before 5."""
 
     def check(self, name: str, sizes: Sizes) -> None:
         classes = self.y[self.exemplars]

@@ -40,6 +40,11 @@ class LeftOut:
     familiarity: Tensor
     """(n,): `ForestModel.familiarity` of the class that is most probable without the point."""
 
+    def of_classes(self, y: np.ndarray) -> Tensor:
+        """The log-probability of a class number for each row, (n,)."""
+        classes = torch.as_tensor(y, device=self.log_probabilities.device)
+        return self.log_probabilities.gather(1, classes[:, None])[:, 0]
+
     @property
     def novelty(self) -> Tensor:
         """One minus confidence times familiarity, (n,)."""
@@ -135,9 +140,10 @@ class _Cavities:
 
 
 class _Places:
-    """Where fitted nodes stand in the trees: their intervals, and the positions of the training points."""
+    """Where fitted nodes stand in the trees: their intervals, and positions and k(x, x) of the training points."""
 
-    def __init__(self, model: ForestModel, y: Tensor) -> None:
+    def __init__(self, model: ForestModel, y: Tensor, diagonal: Tensor | None) -> None:
+        self._grams, self._diagonal = model.predictor.grams, diagonal
         self.tree, self.lo, self.mid, self.hi = torch.zeros(
             4, model.predictor.n_nodes, dtype=torch.long, device=y.device
         )
@@ -150,14 +156,21 @@ class _Places:
     def goes_left(self, nodes: Tensor, points: Tensor) -> Tensor:
         return self.positions[self.tree[nodes], points] < self.mid[nodes]
 
-    def members(self, node: Tensor) -> Tensor:
-        """The points whose class is below a node."""
-        position = self.positions[self.tree[node]]
-        return ((position >= self.lo[node]) & (position < self.hi[node])).nonzero()[:, 0]
+    def members(self, nodes: Tensor) -> Tensor:
+        """(V, n) which points are of a class below each node."""
+        position = self.positions[self.tree[nodes]]
+        return (position >= self.lo[nodes, None]) & (position < self.hi[nodes, None])
+
+    def prior(self, nodes: Tensor, points: Tensor) -> Tensor:
+        """k(x, x) at each node (V,), for points (V, N)."""
+        return self._grams.diagonal(nodes, points) if self._diagonal is None else self._diagonal[points]
 
 
 def _cavities(model: ForestModel, y: Tensor, scores: Tensor | None, weights: Tensor | None) -> list[_Cavities]:
-    places = _Places(model, y)
+    grams = model.predictor.grams
+    everyone = torch.arange(len(y), device=y.device)
+    diagonal = None if grams.per_node else grams.diagonal(everyone, everyone)
+    places = _Places(model, y, diagonal)
     members = [part for posterior in model.predictor.posteriors for part in _members(model, posterior, places)]
     means = _prior_means(model, scores, [(part.nodes, part.points) for part in members])
     out = []
@@ -203,20 +216,27 @@ def _prior_means(model: ForestModel, scores: Tensor | None, pairs: list[tuple[Te
 def _members(model: ForestModel, posterior: NodePosterior, places: _Places) -> Iterator[_Members]:
     work = model.memory_budget // (8 * model.predictor.grams.X.element_size())
     if not isinstance(posterior, SparsePosterior):
-        yield _kept_members(model, posterior, work)
+        yield _kept_members(model, posterior, places, work)
         return
-    for v in range(len(posterior.nodes)):
-        node = select(posterior, torch.tensor([v], device=posterior.nodes.device))
-        assert isinstance(node, SparsePosterior)
-        factors = node.factoriser(model.predictor.grams)(slice(0, 1))
-        for points in places.members(node.nodes[0]).split(max(1, work // (4 * node.rows.shape[1]))):
-            yield _sparse_members(model, node, factors, points)
+    inside = places.members(posterior.nodes)
+    most, inducing = int(inside.sum(1).max()), posterior.rows.shape[1]
+    nodes = max(1, work // (6 * inducing * max(inducing, most)))
+    for some in torch.arange(len(posterior.nodes), device=inside.device).split(nodes):
+        part = select(posterior, some)
+        assert isinstance(part, SparsePosterior)
+        factors = part.factoriser(model.predictor.grams)(slice(0, 1))
+        # each node's points first, in their order; nodes with fewer than others repeat whoever comes next
+        points = inside[some].logical_not().sort(dim=1, stable=True).indices[:, : int(inside[some].sum(1).max())]
+        for chunk in points.split(max(1, work // (4 * inducing * len(some))), dim=1):
+            yield _sparse_members(model, part, factors, places, chunk, inside[some].gather(1, chunk))
 
 
-def _kept_members(model: ForestModel, posterior: DensePosterior | LinearPosterior, work: int) -> _Members:
+def _kept_members(
+    model: ForestModel, posterior: DensePosterior | LinearPosterior, places: _Places, work: int
+) -> _Members:
     """The points of a posterior that keeps them, padding left out."""
     grams, rows = model.predictor.grams, posterior.rows
-    prior = grams.diagonal(posterior.nodes, rows)
+    prior = places.prior(posterior.nodes, rows)
     if isinstance(posterior, DensePosterior):
         cross = grams.block(posterior.nodes, rows, rows)
     else:
@@ -244,22 +264,26 @@ def _kept_members(model: ForestModel, posterior: DensePosterior | LinearPosterio
     )
 
 
-def _sparse_members(model: ForestModel, node: SparsePosterior, factors: Tensor, points: Tensor) -> _Members:
-    """Some of the points of a single node with inducing points."""
-    grams = model.predictor.grams
-    root, factor = factors[:, 0]
-    cross = grams.block(node.nodes, node.rows, points.unsqueeze(0))[0]
-    prior = grams.diagonal(node.nodes, points.unsqueeze(0))[0]
-    a = torch.linalg.solve_triangular(root, cross, upper=False)
+def _sparse_members(
+    model: ForestModel, part: SparsePosterior, factors: Tensor, places: _Places, points: Tensor, held: Tensor
+) -> _Members:
+    """Some points (V, P) of nodes with inducing points, those that the nodes hold (V, P)."""
+    root, factor = factors
+    cross = model.predictor.grams.block(part.nodes, part.rows, points)
+    prior = places.prior(part.nodes, points)
+    # at the inducing points themselves L_m⁻¹ K_mm = L_mᵀ
+    a = root.mT if torch.equal(points, part.rows) else torch.linalg.solve_triangular(root, cross, upper=False)
+    variance = torch.linalg.solve_triangular(factor, a, upper=False).square_().sum(-2)
+    mean = (part.weights.transpose(0, 1) @ cross).transpose(0, 1)
     return _Members(
-        nodes=node.nodes.expand_as(points),
-        points=points,
+        nodes=part.nodes.unsqueeze(1).expand_as(points)[held],
+        points=points[held],
         omega=None,
         kappa=None,
-        mean=node.weights[:, 0] @ cross,
-        variance=torch.linalg.solve_triangular(factor, a, upper=False).square_().sum(0).unsqueeze(0),
-        residual=(prior - a.square().sum(0)).clamp_min(0.0),
-        prior=prior,
+        mean=mean[:, held],
+        variance=variance[held].unsqueeze(0),
+        residual=(prior - a.square().sum(-2)).clamp_min(0.0)[held],
+        prior=prior[held],
     )
 
 

@@ -21,14 +21,14 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
-from gptree.storage import version2, version3
+from gptree.storage import version2, version3, version4
 from gptree.storage.document import inside, parse_document
 from gptree.storage.errors import StorageError
 from gptree.storage.files import LEFT_OVERS, write_atomically
 from gptree.storage.locks import LOCK, locked
 
 FORMAT = "gptree"
-VERSION = 4
+VERSION = 5
 DOCUMENT = "model.json"
 _ARRAYS = re.compile(r"arrays-[0-9a-f]{16}\.safetensors")
 _SAFETENSORS_LEFT_OVERS = re.compile(r"\.tmp\w{6}")  # where safetensors itself wrote the file, as it did before
@@ -130,7 +130,7 @@ def _read(folder: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     if not isinstance(document, dict) or document.get("format") != FORMAT:
         raise StorageError(f"{path} was not written by gptree.")
     version = document.get("version")
-    if version not in (2, 3, VERSION) or not isinstance(version, int):
+    if version not in range(2, VERSION + 1) or not isinstance(version, int):
         raise StorageError(
             f"{folder} holds a model of format version {version}; this gptree reads versions 2 to {VERSION}. "
             "Load it with the gptree that wrote it, or install a newer gptree."
@@ -154,7 +154,9 @@ def _read(folder: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
         raise StorageError(f"{folder} is damaged: {error}.") from None
     if version == 2:
         document, tensors = version2.upgraded(document, tensors)
-    return (version3.upgraded(document) if version < VERSION else document), tensors
+    if version <= 3:
+        document = version3.upgraded(document)
+    return (version4.upgraded(document) if version <= 4 else document), tensors
 
 
 def _without_copies(tensors: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, str]]:
