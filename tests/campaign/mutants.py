@@ -2,7 +2,7 @@
 
     python tests/campaign/mutants.py --seed 1 --count 300    draw mutants, try them, say which survive
     python tests/campaign/mutants.py --seed 1 --show 17      what the mutant number 17 of this seed changes
-    python tests/campaign/mutants.py --seed 1 --page         docs/reliability.md from what was done
+    python tests/campaign/mutants.py --seed 1 --page         what was done, added to docs/reliability.md
 
 A mutant is a comparison, an operator, a number or a word of the numerical packages turned into its neighbour. The tests
 that execute its line are run (see `covering.py`), those of its own module first. What was done is a row a mutant in
@@ -300,7 +300,7 @@ def summed(rows: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def page(sums: list[dict[str, Any]]) -> str:
-    """The table of the page, and the survivors by name."""
+    """The table of the page, and the survivors of the last seed by name; those of others stay in the file."""
     lines = [
         "| seed | mutants | killed | equivalent | survived | score |",
         "| ---: | ---: | ---: | ---: | ---: | ---: |",
@@ -308,15 +308,15 @@ def page(sums: list[dict[str, Any]]) -> str:
     for row in sums:
         numbers = " | ".join(str(row[name]) for name in ("seed", "mutants", "killed", "equivalent", "survived"))
         lines.append(f"| {numbers} | {row['score']:.1%} |")
-    survivors = [f"- ``{name}``" for row in sums for name in row["survivors"]]
-    return "\n".join([*lines, *(["", "Survivors:", "", *survivors] if survivors else [])])
+    survivors = [f"- ``{name}``" for name in sums[-1]["survivors"]]
+    return "\n".join([*lines, *(["", "Survivors of the last seed:", "", *survivors] if survivors else [])])
 
 
 BEGIN, END = "<!-- mutants: made by `python tests/campaign/mutants.py --page` -->", "<!-- end of mutants -->"
 
 
 def write_page(sums: list[dict[str, Any]]) -> None:
-    """Put the table between its marks."""
+    """Put the table between its marks, and keep the sums."""
     before, rest = PAGE.read_text().split(BEGIN)
     PAGE.write_text(f"{before}{BEGIN}\n{page(sums)}\n{END}{rest.split(END)[1]}")
     SUMS.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in sums))
@@ -328,14 +328,14 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=300)
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     parser.add_argument("--show", type=int, metavar="NUMBER")
-    parser.add_argument("--page", action="store_true", help="write docs/reliability.md from this seed")
+    parser.add_argument("--page", action="store_true", help="add this seed to docs/reliability.md")
     given = parser.parse_args()
     if given.show is not None:
         print(draw(given.seed, given.show + 1)[given.show].difference())
         return
     sums = summed(campaign(given.seed, given.count, given.jobs))
     if given.page:
-        write_page([sums])
+        write_page([*(row for row in read_rows(SUMS) if row["seed"] != given.seed), sums])
     print(json.dumps({name: value for name, value in sums.items() if name != "survivors"}))
 
 

@@ -183,3 +183,7 @@ def test_sums_name_the_survivors() -> None:
     assert (sums["score"], sums["survivors"], sums["hours"]) == (0.75, ["m3"], 0.05)
     assert "| 7 | 5 | 3 | 1 | 1 | 75.0% |" in mutants.page([sums])
     assert "- ``m3``" in mutants.page([sums])
+    other = {**sums, "seed": 8, "survivors": ["m9"]}
+    assert "| 7 | 5 | 3 | 1 | 1 | 75.0% |\n| 8 | 5" in mutants.page([sums, other])
+    assert "- ``m9``" in mutants.page([sums, other])
+    assert "m3" not in mutants.page([sums, other])
