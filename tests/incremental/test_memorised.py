@@ -35,6 +35,7 @@ def test_the_ratio_is_of_geometric_means() -> None:
     assert wider(torch.tensor([1.0, 1.0, 0.0, 4.0]), torch.tensor([8.0, 4.0])) is None  # within three errors
     found = wider(torch.tensor([1.0, 1.0, 0.0, 1.21]), torch.tensor([4.0, 9.0, 0.0]))
     assert found == pytest.approx(6 / 1.21 ** (1 / 3))
+    assert wider(torch.tensor([1.0, 1.0]), torch.tensor([2.0])) == pytest.approx(2.0)  # two are enough
 
 
 def test_features_of_classes_alike_are_no_evidence() -> None:

@@ -10,7 +10,17 @@ import pytest
 import torch
 from node_cases import BUDGET, features, kernel, problem, problems
 
-from gptree.inference import CoordinateAscent, Gibbs, Grams, NodePredictor, fit_nodes, gibbs, posterior, predict
+from gptree.inference import (
+    CoordinateAscent,
+    Gibbs,
+    Grams,
+    NodePredictor,
+    SparseVariational,
+    fit_nodes,
+    gibbs,
+    posterior,
+    predict,
+)
 from gptree.inference.base import Diagnostics, Inference
 from gptree.inference.limits import class_inducing
 from gptree.inference.nodes import NodeBatch, make_batches, size_class
@@ -258,6 +268,22 @@ def test_rows_that_are_whitened_at_a_time() -> None:
 
 
 # ------------------------------------------------------------------------------------------------------- diagnostics
+
+
+@pytest.mark.parametrize("kind", [CoordinateAscent, SparseVariational])
+def test_a_node_has_settled_when_it_moves_by_the_tolerance_and_no_more(kind: type[CoordinateAscent]) -> None:
+    """Exactly so much as it moved in the third sweep: that one was the last."""
+    batch, grams = batch_of(6, inducing=3), Grams(kernel(), features())
+    _, three = kind(sweeps=3, tolerance=0.0).fit(batch, grams, BUDGET)
+    assert three.change is not None
+    assert three.converged is None
+    moved = float(three.change)
+    for tolerance, sweeps in ((moved, 3), (moved * (1 - 1e-12), 4)):
+        _, found = kind(sweeps=4, tolerance=tolerance).fit(batch, grams, BUDGET)
+        assert found.sweeps.tolist() == [sweeps]
+    _, settled = kind(sweeps=3, tolerance=moved).fit(batch, grams, BUDGET)
+    assert settled.converged is not None
+    assert settled.converged.all()
 
 
 @pytest.mark.parametrize(("chains", "kept", "told"), [(1, 3, False), (3, 1, False), (2, 2, True), (1, 4, True)])

@@ -175,6 +175,7 @@ def test_series_of_the_fractional_factor(b):
     assert expected.min() >= 0  # a probability
     assert expected.max() <= 1
     assert polya_gamma._fraction_factor(x + 32, torch.full_like(x, b)).count_nonzero() == 0
+    assert polya_gamma._fraction_factor(torch.full_like(x, 32.0), torch.full_like(x, b)).count_nonzero() == 0
 
 
 def test_steeper_proposal_is_an_envelope_and_tight():

@@ -126,8 +126,8 @@ def model_from_parts(
         if f"diagnostics.{key}" in tensors
     }
     ensure({"nodes", "sweeps"} <= diagnostics.keys(), f"{name} lacks its diagnostics.")
+    _check_factors(posteriors, Grams(fitted, X), name)
     grams = Grams(fitted.to(device), X.to(device), budget // 4)
-    _check_factors(posteriors, Grams(fitted, X, budget // 4), name)
     placed = [replace(p, **{key: value.to(device) for key, value in vars(p).items()}) for p in posteriors]
     return ForestModel(
         trees=trees,
