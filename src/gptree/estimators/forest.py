@@ -6,7 +6,7 @@ import copy
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
@@ -19,12 +19,14 @@ from sklearn.utils.validation import validate_data
 from torch import Tensor
 
 from gptree.estimators.answers import AnswersMixin
-from gptree.estimators.base import TreeEstimator, change
+from gptree.estimators.base import EXPERT_SWEEPS, TreeEstimator, change
+from gptree.estimators.evidence import DEFAULT_SCALE, ScaleEvidence, choose, default_scale, left_out_losses
 from gptree.estimators.explain import ExplainMixin
 from gptree.estimators.feature_map import make_feature_map
 from gptree.estimators.forgetting import ForgetMixin
 from gptree.estimators.left_out import LeftOutMixin
 from gptree.estimators.open_set import OpenSetMixin
+from gptree.estimators.prior import ExpertPrior, Rows, fit_prior
 from gptree.estimators.row_order import by_value, direction, shuffled
 from gptree.estimators.state import FittedState, map_features, on_sphere, with_ids, with_prior
 from gptree.estimators.storage import load_estimator, save_estimator
@@ -38,18 +40,15 @@ from gptree.estimators.validation import (
     class_log_prior,
     to_numpy,
 )
-from gptree.experts import Examples, Expert, FittedExpert
+from gptree.experts import Expert
 from gptree.incremental import Entry, base_experts, fit_base
 from gptree.inference import FixedInducingPoints, Gibbs, Inference, LargeNodes, class_inducing
-from gptree.maths.kernels import check_kernel, make_kernel
+from gptree.maths.kernels import as_kernel, check_kernel, make_kernel
 from gptree.model import ForestModel, TrainingData, fit_forest
 from gptree.tree import ClassTree, build_tree, label_hashes
 
 C = TypeVar("C")
 
-#: Likelihood weight of every point where all classes have one example: the experts decide, and the variances keep their
-#: order for `novelty_score`.
-ONE_SHOT_WEIGHT = 1e-3
 #: A fitted tree whose inference did not settle at this share of its nodes warns.
 UNSETTLED_SHARE = 0.05
 
@@ -120,7 +119,7 @@ class _TreeClassifier(ForgetMixin, OpenSetMixin, AnswersMixin, ExplainMixin, Lef
         places = shuffled(features, codes, along, classes.tolist(), seed)
         X, features, order = X[places], features[torch.as_tensor(places, device=features.device)], order[places]
         mask = None if mask is None else mask[order]
-        trees = self._build_trees(features, codes, classes.tolist(), seed)
+        trees = self._build_trees(features, codes, classes.tolist(), self._tree_seeds(seed))
         entry = Entry("fit", tuple(classes.tolist()), tuple(np.bincount(codes).tolist()))
         origins = np.stack([np.zeros(len(X), dtype=np.int64), order], 1)
         shared = {"memory_budget": memory_budget, "n_jobs": self.n_jobs, "seed": seed}
@@ -151,29 +150,67 @@ class _TreeClassifier(ForgetMixin, OpenSetMixin, AnswersMixin, ExplainMixin, Lef
                 fitted |= {"base": base, "model": base.model, "experts": base.expert, "left_out": base.left_out}
                 codes, origins = codes[rows], origins[rows]
             else:
-                sphere = on_sphere(feature_map, features)
-                experts, left_out, weights = _fit_experts(expert, sphere, codes, len(classes), X, mask)
-                if mask is not None:
-                    chosen = torch.as_tensor(mask, device=features.device)
-                    features, codes, origins = features[chosen], codes[mask], origins[mask]
-                    left_out = None if left_out is None else left_out[chosen]
-                inducing = None
+                rows = Rows(features, on_sphere(feature_map, features), X, codes, mask)
+                prior = fit_prior(expert, rows, len(classes))
+                if self._chooses_scale() and inference.learn is None and prior.informed:
+                    about = (rows, classes.tolist(), expert, prior, log_prior)
+                    evidence = self._scale_evidence(*about, large_nodes, shared)
+                    kernel = as_kernel(make_kernel("rbf", evidence.scale), *self._placement())
+                    fitted["evidence"] = evidence
+                data = _training_data(rows, classes.tolist(), prior, log_prior)
                 if inference.inducing is not None:
-                    large_nodes, inducing = _inducing(inference, features, codes, classes.tolist(), seed)
-                scores = with_prior(left_out, log_prior, features)
-                data = TrainingData(features, codes, classes.tolist(), scores, weights, inducing)
+                    large_nodes, inducing = _inducing(inference, data.X, data.y, classes.tolist(), seed)
+                    data = replace(data, inducing=inducing)
+                left_out, codes = prior.left_out, data.y
+                if mask is not None:
+                    origins = origins[mask]
+                    left_out = None if left_out is None else left_out[torch.as_tensor(mask, device=features.device)]
                 model = fit_forest(trees, data, kernel, inference, large_nodes=large_nodes, progress=advance, **shared)
-                fitted |= {"model": model, "experts": experts, "left_out": left_out}
+                fitted |= {"model": model, "experts": prior.experts, "left_out": left_out}
         _report_convergence(fitted["model"])
         state = FittedState(**fitted, y=codes, origins=origins)
         return state if names is None else with_ids(state, names)
 
-    def _build_trees(self, features: Tensor, codes: np.ndarray, labels: list[Any], seed: int) -> list[ClassTree]:
-        """The trees over the class means of the mapped features; each tree of a forest has its own seed."""
+    def _scale_evidence(
+        self,
+        rows: Rows,
+        labels: list[Any],
+        expert: Expert | None,
+        prior: ExpertPrior,
+        log_prior: np.ndarray | None,
+        large_nodes: LargeNodes | None,
+        shared: dict[str, Any],
+    ) -> ScaleEvidence:
+        """What left-out rows say about the output scale; see `gptree.estimators.evidence`."""
+        assert expert is not None
+        assert prior.experts is not None
+        settled, seed = expert.settled(prior.experts), shared["seed"]
+        kernel = as_kernel(make_kernel("rbf", DEFAULT_SCALE), *self._placement())
+
+        def fit(kept: Rows) -> tuple[ForestModel, Callable[[Rows], Tensor]]:
+            prior = fit_prior(settled, kept, len(labels))
+            trees = self._build_trees(kept.features, kept.codes, labels, [seed])
+            data = _training_data(kept, labels, prior, log_prior)
+            model = fit_forest(trees, data, kernel, EXPERT_SWEEPS, large_nodes=large_nodes, **shared)
+            assert prior.experts is not None
+            experts = prior.experts
+
+            def scores(asked: Rows) -> Tensor:
+                found = with_prior(experts.log_probabilities(asked.sphere, asked.raw), log_prior, asked.features)
+                assert found is not None
+                return found
+
+            return model, scores
+
+        default = default_scale(len(rows.codes), len(labels))
+        return choose(left_out_losses(rows, len(labels), fit, prior.noise), default)
+
+    def _build_trees(self, features: Tensor, codes: np.ndarray, labels: list[Any], seeds: list[int]) -> list[ClassTree]:
+        """A tree for each seed, over the class means of the mapped features."""
         numbers = torch.as_tensor(codes, device=features.device)
         sums = features.new_zeros(len(labels), features.shape[1]).index_add_(0, numbers, features)
         means = sums.double().cpu().numpy() / np.bincount(codes)[:, None]
-        return [build_tree(self.tree, means, labels, tree_seed) for tree_seed in self._tree_seeds(seed)]
+        return [build_tree(self.tree, means, labels, seed) for seed in seeds]
 
     # -------------------------------------------------------------------------------------------- save and load
 
@@ -201,26 +238,16 @@ class _TreeClassifier(ForgetMixin, OpenSetMixin, AnswersMixin, ExplainMixin, Lef
         return load_estimator(folder, {cls.__name__: cls}, kernel, settings, device)
 
 
-def _fit_experts(
-    expert: Expert | None,
-    sphere: Tensor,
-    codes: np.ndarray,
-    n_classes: int,
-    raw: np.ndarray,
-    held_out: np.ndarray | None,
-) -> tuple[FittedExpert | None, Tensor | None, Tensor | None]:
-    """The fitted source of prior means, its left-out log-probabilities at the training points, and likelihood weights.
-
-    Where every class has one example, left-out predictions know nothing of the class they are asked about: the experts'
-    errors there teach nothing, and the GP is given almost no say.
-    """
-    if expert is None or n_classes == 1:
-        return None, None, None
-    y = torch.as_tensor(codes, device=sphere.device)
-    calibration = None if held_out is None else torch.as_tensor(held_out, device=sphere.device)
-    fit = expert.fit(Examples.of(sphere, y, n_classes, raw=raw, calibration=calibration))
-    weights = None if bool(fit.usable.any()) else torch.full_like(sphere[:, 0], ONE_SHOT_WEIGHT)
-    return fit.expert, fit.left_out, weights
+def _training_data(rows: Rows, labels: list[Any], prior: ExpertPrior, log_prior: np.ndarray | None) -> TrainingData:
+    """What the nodes see of rows: the held-out ones alone, if there are any."""
+    left_out, weights = prior.left_out, prior.weights
+    if rows.held_out is not None:
+        seen = torch.as_tensor(rows.held_out, device=rows.features.device)
+        left_out = None if left_out is None else left_out[seen]
+        weights = None if weights is None else weights[seen]
+        rows = rows.some(rows.held_out)
+    scores = with_prior(left_out, log_prior, rows.features)
+    return TrainingData(rows.features, rows.codes, labels, scores, weights)
 
 
 def _inducing(

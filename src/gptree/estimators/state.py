@@ -11,13 +11,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from gptree.estimators.evidence import SCALES, ScaleEvidence
 from gptree.estimators.feature_map import SphereMap, UnitLength, all_finite
+from gptree.estimators.prior import own_probability
 from gptree.estimators.row_order import direction, in_order
 from gptree.experts import FittedExpert
 from gptree.incremental import BaseState, ClassRegistry, Entry, GrownState, replay
 from gptree.inference import PredictAt
 from gptree.maths.sphere import unit_length
 from gptree.model import ForestModel
+
+#: A label is doubtful if its left-out probability is less than this share of that of another, and than an even chance.
+DOUBTFUL = 0.1
 
 
 def map_features(feature_map: Any, X: np.ndarray, dtype: torch.dtype, device: torch.device) -> Tensor:
@@ -86,6 +91,8 @@ class FittedState:
     """The model of the journal's classes; None until the first operation."""
     encoder: Mapping[str, Any] | None = None
     """The description of the encoder that gave the features, see `gptree.embed`; None if that is not known."""
+    evidence: ScaleEvidence | None = None
+    """Why the output scale is what it is, where `fit` chose it; not in files."""
     _known_rows: dict[PredictAt, Any] = field(default_factory=dict, repr=False)
     """Computed when first asked for, see `gptree.estimators.known_rows`."""
 
@@ -153,6 +160,25 @@ class FittedState:
         scores = None if self.experts is None else self.experts.log_probabilities(self.on_sphere(features), raw)
         scores = with_prior(scores, self.class_log_prior, features)
         return None if scores is None else scores.expand(len(features), -1)
+
+
+def left_out_diagnostics(state: FittedState) -> dict[str, np.ndarray]:
+    """What left-out rows said about the output scale, and which labels they doubt."""
+    found = {}
+    if (evidence := state.evidence) is not None:
+        found = {
+            "scales": np.array(SCALES),
+            "scale_nll": evidence.nll,
+            "scale_error": evidence.error,
+            "scale_rows": np.array([evidence.rows]),
+        }
+    if state.left_out is not None and len(state.left_out) == len(state.y) and state.grown is None:
+        y = torch.as_tensor(state.y, device=state.left_out.device)
+        own, best = own_probability(state.left_out, y), state.left_out.amax(1).exp()
+        doubtful = ((own < 1 / len(state.classes)) & (own < DOUBTFUL * best)).cpu().numpy()
+        single = np.bincount(state.y)[state.y] == 1  # of which nothing is known without the row
+        found["doubtful"] = np.sort(state.origins[doubtful & ~single, 1])
+    return found
 
 
 def with_ids(state: FittedState, ids: Sequence[str]) -> FittedState:

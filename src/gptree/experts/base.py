@@ -108,6 +108,23 @@ class Expert(NamedSettings, ABC):
         """
         return 0
 
+    def settled(self, fitted: FittedExpert) -> Expert:
+        """The expert with the settings that a fit chose, so that fitting it to some of the rows costs little.
+
+        Temperatures and weights, which are cheap, are chosen again.
+
+        Parameters
+        ----------
+        fitted : FittedExpert
+            What `fit` of this expert returned.
+
+        Returns
+        -------
+        Expert
+            Itself, if there is nothing to settle.
+        """
+        return self
+
     def on_exemplars(self, rows: Tensor, weights: Tensor) -> Expert:
         """The expert of a base session, of which only exemplars are kept.
 

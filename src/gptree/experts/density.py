@@ -45,6 +45,10 @@ class KernelDensity(Expert):
     def on_exemplars(self, rows: Tensor, weights: Tensor) -> ExemplarDensity:
         return ExemplarDensity(rows, weights, self.sharpnesses)
 
+    def settled(self, fitted: FittedExpert) -> KernelDensity:
+        assert isinstance(fitted, FittedKernelDensity)
+        return replace(self, sharpnesses=(fitted.sharpness,))
+
     def fit(self, examples: Examples) -> Fit:
         check_unit_length(examples.X)
         return fit_tempered(_Scorer(self, examples), examples)

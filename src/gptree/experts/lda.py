@@ -53,6 +53,10 @@ class LDA(Expert):
         positive_grid(self, "shrinkages", most=1.0)
         require(self.count_weight >= 0, f"count_weight must not be negative; got {self.count_weight}.")
 
+    def settled(self, fitted: FittedExpert) -> LDA:
+        assert isinstance(fitted, FittedLDA)
+        return replace(self, shrinkages=(fitted.shrinkage,))
+
     def fit(self, examples: Examples) -> Fit:
         return fit_tempered(_Scorer(self, examples), examples)
 

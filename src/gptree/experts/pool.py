@@ -17,6 +17,7 @@ from gptree.experts.density import KernelDensity
 from gptree.experts.examples import Examples
 from gptree.experts.lda import LDA
 from gptree.experts.ridge import KernelRidge
+from gptree.experts.wrong_labels import LEAST_NOISE, START, is_clear, likelihood, right_label
 from gptree.settings import require
 from gptree.storage import Array, Part
 
@@ -26,6 +27,8 @@ STEP_SIZES = tuple(0.5**k for k in range(21))  # tried one after the other, unti
 DESCENT = 1e-4  # times what the slope promises
 ROUNDING = 10.0  # units of it that a step may miss this by
 TOLERANCE = 1e-6  # of the weights, at which the steps end
+NOISE_STEPS = 15  # of expectation maximisation, where labels may be wrong, at most
+NOISE_TOLERANCE = 1e-3  # of the weights, at which they end
 
 
 @dataclass(frozen=True)
@@ -62,6 +65,10 @@ class Pool(Expert):
     def cannot_grow(self) -> str | None:
         return next((expert.cannot_grow for expert in self.experts if expert.cannot_grow is not None), None)
 
+    def settled(self, fitted: FittedExpert) -> Pool:
+        assert isinstance(fitted, FittedPool)
+        return Pool(tuple(expert.settled(each) for expert, each in zip(self.experts, fitted.experts, strict=True)))
+
     def on_exemplars(self, rows: Tensor, weights: Tensor) -> Pool:
         return Pool(tuple(expert.on_exemplars(rows, weights) for expert in self.experts))
 
@@ -73,7 +80,7 @@ class Pool(Expert):
         fits = [expert.fit(examples) for expert in self.experts]
         calibration, dtype = CalibrationRows.of(examples), examples.X.dtype
         logs = torch.stack([calibration.see(fit.left_out[calibration.rows].to(dtype)) for fit in fits])
-        weights = pool_weights(logs, calibration.labels, counts=calibration.weights)
+        weights = robust_weights(logs, calibration.labels, calibration.weights)
         left_out = examples.X.new_empty(len(examples), examples.n_classes, dtype=storage_dtype(examples))
         everyone = torch.arange(len(examples), device=left_out.device)
         for part in everyone.split(max(CHUNK_SIZE // examples.n_classes, 1)):
@@ -120,7 +127,56 @@ def pooled(weights: Tensor, logs: list[Tensor]) -> Tensor:
     return total.log_softmax(1)
 
 
-def pool_weights(logs: Tensor, labels: Tensor, ridge: float = RIDGE, counts: Tensor | None = None) -> Tensor:
+def robust_weights(logs: Tensor, labels: Tensor, counts: Tensor | None = None) -> Tensor:
+    """`pool_weights` if labels can be trusted; otherwise those that count rows by the belief in their labels.
+
+    Weights, the share of wrong labels and beliefs are found in turn, by expectation maximisation (see
+    `gptree.experts.wrong_labels`). Experts whose temperatures reckon with wrong labels are not sure enough of right
+    ones; the weights make up for it. They are taken if they explain the labels clearly better.
+
+    Parameters
+    ----------
+    logs : tensor (K, r, k)
+        Log-probabilities that K experts give k classes at r rows.
+    labels : int64 tensor (r,)
+    counts : tensor (r,), optional
+        How many times each row counts.
+
+    Returns
+    -------
+    tensor (K,)
+    """
+    k = logs.shape[2]
+
+    def own(weights: Tensor) -> Tensor:
+        total = torch.einsum("k,krc->rc", weights, logs)
+        return total.log_softmax(1).gather(1, labels[:, None])[:, 0].exp()
+
+    plain = weights = pool_weights(logs, labels, counts=counts)
+    if len(labels) == 0:
+        return plain
+    before, noise = own(plain), START
+    for _ in range(NOISE_STEPS):
+        beliefs = right_label(own(weights), noise, k)
+        noise = float(1 - weighted_mean(beliefs, counts))
+        if noise < LEAST_NOISE:
+            return plain
+        believed = beliefs if counts is None else beliefs * counts
+        previous, weights = weights, pool_weights(logs, labels, counts=believed, start=weights)
+        if float((weights - previous).abs().max()) < NOISE_TOLERANCE:
+            break
+    total = len(labels) if counts is None else float(counts.sum())
+    gain = likelihood(own(weights), noise, k) - likelihood(before, 1 / (total + 1), k)
+    return weights if is_clear(gain, counts) else plain
+
+
+def pool_weights(
+    logs: Tensor,
+    labels: Tensor,
+    ridge: float = RIDGE,
+    counts: Tensor | None = None,
+    start: Tensor | None = None,
+) -> Tensor:
     """The weights w ≥ 0 of a pool, which minimise mean NLL + ridge·|w − 1/K|², the labels smoothed by 1/(2r).
 
     The problem is convex, and solved by projected Newton steps to 1e-6.
@@ -133,6 +189,8 @@ def pool_weights(logs: Tensor, labels: Tensor, ridge: float = RIDGE, counts: Ten
     ridge : float
     counts : tensor (r,), optional
         How many times each row counts; r is their sum where the labels are smoothed, at least one.
+    start : tensor (K,), optional
+        Where the search begins, if not at 1/K.
 
     Returns
     -------
@@ -144,6 +202,7 @@ def pool_weights(logs: Tensor, labels: Tensor, ridge: float = RIDGE, counts: Ten
     w = logs.new_full((K,), centre)
     if r == 0:
         return w
+    w = w if start is None else start
     total = r if counts is None else float(counts.sum())
     smooth = 1 / (2 * max(total, 1))
     of_labels = logs.gather(2, labels.expand(K, r)[:, :, None])[:, :, 0]

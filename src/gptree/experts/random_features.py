@@ -48,6 +48,10 @@ class RandomFeatures(Expert):
     def cannot_grow(self) -> str | None:
         return self.expert.cannot_grow
 
+    def settled(self, fitted: FittedExpert) -> RandomFeatures:
+        assert isinstance(fitted, FittedRandomFeatures)
+        return replace(self, expert=self.expert.settled(fitted.expert))
+
     def on_exemplars(self, rows: Tensor, weights: Tensor) -> RandomFeatures:
         return replace(self, expert=self.expert.on_exemplars(rows, weights))
 

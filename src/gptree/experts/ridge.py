@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, NamedTuple
 
 import torch
@@ -46,6 +46,10 @@ class Ridge(Expert):
 
     def __post_init__(self) -> None:
         positive_grid(self, "penalties")
+
+    def settled(self, fitted: FittedExpert) -> Ridge:
+        assert isinstance(fitted, FittedRidge)
+        return replace(self, penalties=(fitted.penalty,))
 
     def fit(self, examples: Examples) -> Fit:
         return fit_tempered(_LinearScorer(self.penalties, examples), examples)
@@ -95,6 +99,10 @@ class KernelRidge(Expert):
         positive_grid(self, "penalties")
         require_whole("choose_on", self.choose_on, 10)
         require_whole("at_most", self.at_most, 10)
+
+    def settled(self, fitted: FittedExpert) -> KernelRidge:
+        assert isinstance(fitted, FittedKernelRidge)
+        return replace(self, penalties=(fitted.penalty,))
 
     def fit(self, examples: Examples) -> Fit:
         return self.fit_on(examples, torch.ones_like(examples.usable))

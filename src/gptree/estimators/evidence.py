@@ -1,0 +1,146 @@
+"""How much the Gaussian processes may say: the output scale of the kernel, chosen by left-out evidence.
+
+With prior s k the latent function is a = √(s / s₀) times one with prior s₀ k. So nodes are fitted at s₀ only, without
+one fold at a time, and f = μ + a g is tried at the rows of the fold for the a of every scale. Nothing that is asked
+about them has seen them: experts are fitted to the other rows, with the settings that all rows chose, and so are prior
+means and the tree. Left-out predictions without new fits would not do: the prior means of the other rows contain the
+row that is left out, and are wrong on the other side of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.functional import logsigmoid
+
+from gptree.estimators.prior import Rows
+from gptree.experts import shot_folds
+from gptree.experts.wrong_labels import likelihood
+from gptree.model import ForestModel
+from gptree.tree import class_log_probabilities
+
+#: Scales to choose from, and the one that is kept unless the evidence speaks clearly against it.
+SCALES = (0.05, 0.5, 1.25, 2.5, 5.0, 10.0)
+DEFAULT_SCALE = 5.0
+#: With few rows a class the experts err more at left-out rows than they will with all rows: the default factor a is the
+#: number of rows a class divided by this, at most 1.
+FULL_SHOTS = 4.0
+#: The rows of a class are dealt into so many folds; the second number of them is asked, or fewer that hold enough rows.
+FOLDS = 5
+MOST_FOLDS = 3
+ENOUGH_ROWS = 500
+#: A class that has a row left out must have so many, so that two are left.
+FEWEST_SHOTS = 3
+
+Fitter = Callable[[Rows], tuple[ForestModel, Callable[[Rows], Tensor]]]
+
+
+@dataclass(frozen=True, eq=False)
+class ScaleEvidence:
+    """What left-out rows say about the output scale.
+
+    Attributes
+    ----------
+    scale : float
+        The one chosen.
+    default : float
+        The one taken without evidence.
+    rows : int
+        Left-out rows that were asked.
+    nll : ndarray (scales,)
+        Their mean NLL at each of `SCALES`; NaN without rows.
+    error : ndarray (scales,)
+        Standard error of its difference from the lowest.
+    """
+
+    scale: float
+    default: float
+    rows: int
+    nll: np.ndarray
+    error: np.ndarray
+
+
+def default_factor(n_rows: int, n_classes: int) -> float:
+    """The factor a that is taken without evidence, by the mean number of rows a class."""
+    return min(1.0, n_rows / n_classes / FULL_SHOTS)
+
+
+def default_scale(n_rows: int, n_classes: int) -> float:
+    """The scale of `SCALES` that is nearest to it."""
+    root = default_factor(n_rows, n_classes) * DEFAULT_SCALE**0.5
+    return min(SCALES, key=lambda scale: abs(scale**0.5 - root))
+
+
+def choose(losses: np.ndarray, default: float) -> ScaleEvidence:
+    """The scale nearest to the default whose NLL is within one standard error of the lowest.
+
+    Parameters
+    ----------
+    losses : ndarray (rows, scales)
+        NLL of left-out rows at each of `SCALES`.
+    default : float
+    """
+    n = len(losses)
+    if n < 2:
+        nothing = np.full(len(SCALES), np.nan)
+        return ScaleEvidence(default, default, n, nothing, nothing)
+    nll = losses.mean(0)
+    best = int(nll.argmin())
+    error = (losses - losses[:, [best]]).std(0, ddof=1) / n**0.5
+    near = [k for k in range(len(SCALES)) if nll[k] - nll[best] <= error[k]]
+    at = SCALES.index(default)
+    chosen = min(near, key=lambda k: (abs(k - at), nll[k]))
+    return ScaleEvidence(SCALES[chosen], default, n, nll, error)
+
+
+def left_out_losses(rows: Rows, n_classes: int, fit: Fitter, noise: float) -> np.ndarray:
+    """NLL (rows, scales) of rows that are left out, a fold at a time.
+
+    Parameters
+    ----------
+    rows : Rows
+    n_classes : int
+    fit : function from `Rows`
+        A tree at `DEFAULT_SCALE`, and the source of its class scores.
+    noise : float
+        The share of wrong labels.
+    """
+    eligible = np.ones(len(rows.codes), dtype=bool) if rows.held_out is None else rows.held_out
+    counts = np.bincount(rows.codes[eligible], minlength=n_classes)
+    asked = eligible & (counts[rows.codes] >= FEWEST_SHOTS)
+    folds = np.full(len(asked), -1)
+    if asked.any():
+        folds[asked] = shot_folds(torch.as_tensor(rows.codes[asked]), FOLDS).numpy()
+    losses = [np.zeros((0, len(SCALES)))]
+    for fold in range(MOST_FOLDS):
+        if not (folds == fold).any() or sum(map(len, losses)) >= ENOUGH_ROWS:
+            break
+        kept, out = rows.some(folds != fold), rows.some(folds == fold)
+        model, scores = fit(kept)
+        fewer = default_factor(len(kept.codes), n_classes) / default_factor(len(rows.codes), n_classes)
+        y = torch.as_tensor(out.codes, device=out.features.device)
+        own = own_probabilities(model, out.features, scores(out), y, fewer)
+        losses.append(-likelihood(own, noise, n_classes).cpu().numpy().T)
+    return np.concatenate(losses)
+
+
+def own_probabilities(model: ForestModel, x: Tensor, scores: Tensor, y: Tensor, fewer: float = 1.0) -> Tensor:
+    """The probability of class y at each row of x, at each of `SCALES`, (scales, T), from a tree at `DEFAULT_SCALE`.
+
+    All factors a are multiplied by `fewer`: a tree of fewer rows may say less.
+    """
+    tree, nodes = model.trees[0], model.node_of[0]
+    mean = model.prior_means(scores)
+    assert mean is not None
+    left, right = model.predictor.log_probabilities(x, mean)
+    correction = left - right - mean
+    own = []
+    for scale in SCALES:
+        f = (mean + fewer * (scale / DEFAULT_SCALE) ** 0.5 * correction)[nodes]
+        log_p = class_log_probabilities(tree, logsigmoid(f), logsigmoid(-f))
+        own.append(log_p.gather(1, y[:, None])[:, 0].exp())
+    return torch.stack(own).clamp_min(torch.finfo(x.dtype).tiny)

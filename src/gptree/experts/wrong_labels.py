@@ -1,0 +1,108 @@
+"""Labels that are probably wrong: how many there are, and which, by left-out predictions.
+
+A label is right with probability 1 − ε, and any of the k with the same probability otherwise. With p_i the left-out
+probability of row i's own label,
+
+    p(y_i) = (1 − ε) p_i + ε / k,    belief that it is right  r_i = (1 − ε) p_i / p(y_i)
+
+and ε maximises the likelihood. Where classes overlap, rows lie among few neighbours; a wrong label lies anywhere. So ε
+does not grow with overlap alone, and is taken to be 0 unless the rows speak clearly for it.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from gptree.experts.calibration import weighted_mean
+
+START = 0.1  # of ε
+LEAST_NOISE = 0.01  # fewer wrong labels than that do no harm
+CLEAR = 3.0  # standard errors of the mean gain in log-likelihood
+STEPS = 50
+TOLERANCE = 1e-4
+
+
+def right_label(own: Tensor, noise: float, n_classes: int) -> Tensor:
+    """The belief r (n,) that each label is right.
+
+    Parameters
+    ----------
+    own : tensor (n,)
+        Left-out probabilities of the rows' own labels.
+    noise : float
+        ε.
+    n_classes : int
+        k.
+
+    Returns
+    -------
+    tensor (n,)
+    """
+    right = (1 - noise) * own
+    return right / (right + noise / n_classes)
+
+
+def likelihood(own: Tensor, noise: float, n_classes: int) -> Tensor:
+    """log p(y) of each row, (n,).
+
+    Parameters
+    ----------
+    own, noise, n_classes : as in `right_label`
+
+    Returns
+    -------
+    tensor (n,)
+    """
+    return ((1 - noise) * own + noise / n_classes).log()
+
+
+def is_clear(gain: Tensor, counts: Tensor | None = None) -> bool:
+    """Whether the mean of gains (n,) is positive by more than `CLEAR` standard errors.
+
+    Parameters
+    ----------
+    gain : tensor (n,)
+    counts : tensor (n,), optional
+        How many times each row counts.
+
+    Returns
+    -------
+    bool
+    """
+    total = len(gain) if counts is None else float(counts.sum())
+    if total <= 1:
+        return False
+    mean = weighted_mean(gain, counts)
+    variance = weighted_mean((gain - mean).square(), counts) / (total - 1)  # of the mean
+    return bool(mean > CLEAR * variance.sqrt())
+
+
+def label_noise(own: Tensor, n_classes: int, counts: Tensor | None = None) -> float:
+    """The share ε of labels that are drawn at random, by expectation maximisation; 0 unless it is clear.
+
+    Parameters
+    ----------
+    own : tensor (n,)
+        Left-out probabilities of the rows' own labels.
+    n_classes : int
+        k.
+    counts : tensor (n,), optional
+        How many times each row counts.
+
+    Returns
+    -------
+    float
+    """
+    total = len(own) if counts is None else float(counts.sum())
+    if total == 0:
+        return 0.0
+    noise = START
+    for _ in range(STEPS):
+        previous, noise = noise, float(1 - weighted_mean(right_label(own, noise, n_classes), counts))
+        if abs(noise - previous) < TOLERANCE:
+            break
+    if noise < LEAST_NOISE:
+        return 0.0
+    # what is compared with may not be sure of anything either: it has seen one row more, of any label
+    gain = likelihood(own, noise, n_classes) - likelihood(own, 1 / (total + 1), n_classes)
+    return noise if is_clear(gain, counts) else 0.0

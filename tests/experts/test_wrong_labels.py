@@ -1,0 +1,106 @@
+"""Labels that are probably wrong: the estimated share, the beliefs, and pools that reckon with them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from gptree.experts import LDA, Examples, KernelDensity, KernelRidge, Pool, RandomFeatures, Ridge
+from gptree.experts.pool import pool_weights, pooled, robust_weights
+from gptree.experts.wrong_labels import is_clear, label_noise, likelihood, right_label
+
+
+def scored_rows(wrong: float, n: int = 400, k: int = 8, seed: int = 0) -> tuple[Tensor, Tensor, np.ndarray]:
+    """Log-probabilities of two experts (2, n, k), labels with a share of wrong ones, and which those are."""
+    random = np.random.default_rng(seed)
+    truth = random.integers(k, size=n)
+    scores = 4.0 * np.eye(k)[truth] + random.normal(size=(2, n, k))
+    y = truth.copy()
+    changed = random.permutation(n)[: round(wrong * n)]
+    y[changed] = (y[changed] + random.integers(1, k, len(changed))) % k
+    # temperatures of their own, as experts have them that were fitted to such labels
+    logs = torch.as_tensor(0.6 * scores).log_softmax(2)
+    return logs, torch.as_tensor(y), changed
+
+
+def test_the_share_is_the_one_of_highest_likelihood() -> None:
+    logs, y, _ = scored_rows(0.25)
+    own = pooled(torch.ones(2, dtype=torch.float64), list(logs)).gather(1, y[:, None])[:, 0].exp()
+    grid = np.linspace(0, 0.6, 601)
+    best = grid[np.argmax([float(sum(np.log((1 - e) * p + e / 8) for p in own.tolist())) for e in grid])]
+    found = label_noise(own, 8)
+    assert found == pytest.approx(best, abs=2e-3)
+    assert 0.2 < found < 0.36  # 25 % are of another class, which random labels are in 7 cases of 8
+    for p, belief in zip(own.tolist(), right_label(own, found, 8).tolist(), strict=True):
+        assert belief == pytest.approx((1 - found) * p / ((1 - found) * p + found / 8), rel=1e-12)
+        assert 0 <= belief <= 1
+
+
+def test_right_labels_are_believed() -> None:
+    logs, y, _ = scored_rows(0.0)
+    own = logs.mean(0).exp().gather(1, y[:, None])[:, 0]
+    assert label_noise(own, 8) == 0.0
+    assert label_noise(own[:0], 8) == 0.0
+    assert torch.equal(robust_weights(logs, y), pool_weights(logs, y))
+
+
+def test_a_gain_is_clear_beyond_three_standard_errors() -> None:
+    gain = torch.tensor([1.0, 0.0, 1.0, 0.0], dtype=torch.float64)  # mean 0.5; of eight the standard error is 0.189
+    assert not is_clear(torch.cat([gain] * 2))
+    assert is_clear(torch.cat([gain] * 3))
+    assert not is_clear(-torch.cat([gain] * 3))
+    assert not is_clear(gain[:1])
+
+
+def test_a_search_may_begin_anywhere() -> None:
+    logs, y, _ = scored_rows(0.2, n=40)
+    start = torch.tensor([3.0, 0.0], dtype=torch.float64)
+    torch.testing.assert_close(pool_weights(logs, y, start=start), pool_weights(logs, y), rtol=0, atol=1e-6)
+
+
+def test_a_row_that_counts_twice_is_two_rows() -> None:
+    logs, y, _ = scored_rows(0.25)
+    counts = torch.as_tensor(np.random.default_rng(1).integers(0, 3, len(y))).double()
+    rows = torch.repeat_interleave(torch.arange(len(y)), counts.long())
+    own = pooled(torch.ones(2, dtype=torch.float64), list(logs)).gather(1, y[:, None])[:, 0].exp()
+    assert label_noise(own, 8, counts) == pytest.approx(label_noise(own[rows], 8), abs=1e-10)
+    expected = robust_weights(logs[:, rows], y[rows])
+    torch.testing.assert_close(robust_weights(logs, y, counts), expected, rtol=0, atol=1e-8)
+    for some in (gain := torch.linspace(-1, 3, 12).double(), gain - 0.3, gain - 0.6):
+        assert is_clear(some, counts[:12]) == is_clear(some[rows[rows < 12]])
+
+
+def test_a_pool_that_reckons_with_wrong_labels_is_sure_of_right_ones() -> None:
+    logs, y, changed = scored_rows(0.25)
+    new, truth, _ = scored_rows(0.0, seed=1)
+    plain, robust = pool_weights(logs, y), robust_weights(logs, y)
+
+    def nll(weights: Tensor) -> float:
+        return float(-pooled(weights, list(new)).gather(1, truth[:, None]).mean())
+
+    assert nll(robust) < 0.6 * nll(plain)
+    own = pooled(robust, list(logs)).gather(1, y[:, None])[:, 0].exp()
+    doubted = (right_label(own, label_noise(own, 8), 8) < 0.5).nonzero()[:, 0].tolist()
+    assert len(set(doubted) & set(changed.tolist())) > 0.9 * len(changed)
+    assert len(set(doubted) - set(changed.tolist())) < 0.1 * len(changed)
+    assert float(likelihood(own, 0.25, 8).mean()) > float(likelihood(own, 0.01, 8).mean())
+
+
+@pytest.mark.parametrize(
+    "expert",
+    [LDA(), KernelRidge(), KernelDensity(), RandomFeatures(Ridge(), 30), Pool()],
+    ids=lambda expert: type(expert).__name__,
+)
+def test_a_settled_expert_has_nothing_left_to_choose(expert) -> None:
+    random = np.random.default_rng(0)
+    y = np.repeat(np.arange(4), 5)
+    X = random.normal(size=(4, 6))[y] + 0.7 * random.normal(size=(20, 6))
+    examples = Examples.of(torch.as_tensor(X / np.linalg.norm(X, axis=1, keepdims=True)), torch.as_tensor(y))
+    first = expert.fit(examples)
+    again = expert.settled(first.expert).fit(examples)
+    torch.testing.assert_close(again.left_out, first.left_out, rtol=0, atol=1e-9)
+    torch.testing.assert_close(
+        again.expert.log_probabilities(examples.X), first.expert.log_probabilities(examples.X), rtol=0, atol=1e-9
+    )
