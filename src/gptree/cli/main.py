@@ -85,6 +85,11 @@ COMMANDS = {
         "gptree encoders --json",
     ),
     "cache": ("embedding", "Show, clear or merge stores of what was encoded.", "gptree cache info"),
+    "serve": (
+        "serving",
+        "Answer over HTTP: predictions, explanations, metrics; a new model is taken in without a gap.",
+        "gptree serve model --port 8000",
+    ),
     "fscil": (
         "sessions",
         "Teach a model its classes session by session, and measure it after every session.",
