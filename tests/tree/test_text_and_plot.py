@@ -90,7 +90,7 @@ def parse_newick(text: str):
 @settings(deadline=None)
 @given(class_trees(8), st.data())
 def test_newick_reads_back(tree: ClassTree, data):
-    words = st.text(st.characters(codec="utf-8", exclude_categories=["C", "Z"]), min_size=1)
+    words = st.text("aB9'_-.()[]:;,\"\\/é漢🐝", min_size=1)  # what a tree is written with, and letters of any kind
     names = data.draw(st.lists(words, min_size=tree.n_classes, max_size=tree.n_classes))
     assert parse_newick(to_newick(tree, names)) == tree.to_nested(names)
 
