@@ -40,7 +40,7 @@ PAGE = ROOT / "docs" / "reliability.md"
 DRAWN = ("tree/plot.py",)
 PACKAGES = ("maths", "inference", "experts", "tree", "model", "incremental")
 PROJECT = Project(ROOT, SOURCE, PACKAGES, ("", *PACKAGES, "estimators", "storage"))
-#: A mutant that so many processor seconds of tests do not see survives; all kills of a seed came within a third of them.
+#: A mutant that so many processor seconds of tests do not see survives; kills come within a third of them.
 ENOUGH = 40.0
 
 COMPARISONS: dict[type[ast.cmpop], type[ast.cmpop]] = {
