@@ -102,7 +102,7 @@ def _lloyd_preference(
 ) -> tuple[np.ndarray, np.ndarray]:
     """One step of Lloyd's algorithm.
 
-    Returns xᵀs minus its threshold, (n, restarts), and the gain |s|² n / (n₀ n₁) of the present clusters,
+    Returns xᵀs minus its threshold, (n, restarts), and the gain |s|² / (n₀ n₁) of the present clusters, a share of n,
     (restarts,).
     """
     n, n1 = len(clusters), clusters.sum(axis=0)
@@ -111,4 +111,4 @@ def _lloyd_preference(
     along = products(clusters.astype(float))
     length = np.sum(along, axis=0, where=clusters)  # |s|² = bᵀ X s
     # beside an empty cluster s, and with it the gain, is 0: the points are centred
-    return along - length * (n0 - n1) / (2 * pairs), length * n / pairs
+    return along - length * (n0 - n1) / (2 * pairs), length / pairs
