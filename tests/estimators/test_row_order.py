@@ -195,13 +195,13 @@ def test_rows_by_value() -> None:
     random = np.random.default_rng(4)
     given, codes = random.integers(2, size=(200, 4)) * 1.0, random.integers(3, size=200)
     given[random.random(given.shape) < 0.3] *= -1.0  # and some zeros are −0
-    held_out = random.random(200) < 0.5
-    order = by_value(given, codes, held_out)
-    assert sorted(order) == list(range(200))
+    weights = random.integers(0, 3, 200) / 3
+    order = by_value(given, codes, weights)
+    assert sorted(order) == np.flatnonzero(weights).tolist()
     assert np.all(np.diff(codes[order]) >= 0)
     again = random.permutation(200)
-    other = again[by_value(given[again], codes[again], held_out[again])]
-    for values in (given, codes, held_out):
+    other = again[by_value(given[again], codes[again], weights[again])]
+    for values in (given, codes, weights):
         assert np.array_equal(values[order], values[other])
 
 

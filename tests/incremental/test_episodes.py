@@ -330,7 +330,7 @@ def pool_cases(seed: int) -> tuple[list[Tensor], list]:
         labels = torch.randint(C, (Q,), generator=random)
         told = torch.nn.functional.one_hot(labels, C) * torch.tensor([3.0, 1.0, 0.2, -1.5])[:, None, None]
         logs.append((told + torch.randn(4, Q, C, generator=random)).double().log_softmax(2))
-        cases.append(SimpleNamespace(labels=labels, n_base=B))
+        cases.append(SimpleNamespace(labels=labels, n_base=B, weights=torch.ones(len(labels), dtype=torch.float64)))
     return logs, cases
 
 

@@ -75,30 +75,34 @@ def default_scale(n_rows: int, n_classes: int) -> float:
     return min(SCALES, key=lambda scale: abs(scale**0.5 - root))
 
 
-def choose(losses: np.ndarray, default: float) -> ScaleEvidence:
+def choose(losses: np.ndarray, counts: np.ndarray, default: float) -> ScaleEvidence:
     """The scale nearest to the default whose NLL is within one standard error of the lowest.
 
     Parameters
     ----------
     losses : ndarray (rows, scales)
         NLL of left-out rows at each of `SCALES`.
+    counts : ndarray (rows,)
+        How many times each row counts; for the error it is one row all the same.
     default : float
     """
     n = len(losses)
     if n < 2:
         nothing = np.full(len(SCALES), np.nan)
         return ScaleEvidence(default, default, n, nothing, nothing)
-    nll = losses.mean(0)
+    shares = counts / counts.sum()
+    nll = shares @ losses
     best = int(nll.argmin())
-    error = (losses - losses[:, [best]]).std(0, ddof=1) / n**0.5
+    gaps = losses - losses[:, [best]]
+    error = np.sqrt(n / (n - 1) * np.square(shares[:, None] * (gaps - shares @ gaps)).sum(0))
     near = [k for k in range(len(SCALES)) if nll[k] - nll[best] <= error[k]]
     at = SCALES.index(default)
     chosen = min(near, key=lambda k: (abs(k - at), nll[k]))
     return ScaleEvidence(SCALES[chosen], default, n, nll, error)
 
 
-def left_out_losses(rows: Rows, n_classes: int, fit: Fitter, noise: float) -> np.ndarray:
-    """NLL (rows, scales) of rows that are left out, a fold at a time.
+def left_out_losses(rows: Rows, n_classes: int, fit: Fitter, noise: float) -> tuple[np.ndarray, np.ndarray]:
+    """NLL (rows, scales) of rows that are left out, a fold at a time, and how many times each counts (rows,).
 
     Parameters
     ----------
@@ -115,7 +119,7 @@ def left_out_losses(rows: Rows, n_classes: int, fit: Fitter, noise: float) -> np
     folds = np.full(len(asked), -1)
     if asked.any():
         folds[asked] = shot_folds(torch.as_tensor(rows.codes[asked]), FOLDS).numpy()
-    losses = [np.zeros((0, len(SCALES)))]
+    losses, counts = [np.zeros((0, len(SCALES)))], [np.zeros(0)]
     for fold in range(MOST_FOLDS):
         if not (folds == fold).any() or sum(map(len, losses)) >= ENOUGH_ROWS:
             break
@@ -125,7 +129,8 @@ def left_out_losses(rows: Rows, n_classes: int, fit: Fitter, noise: float) -> np
         y = torch.as_tensor(out.codes, device=out.features.device)
         own = own_probabilities(model, out.features, scores(out), y, fewer)
         losses.append(-likelihood(own, noise, n_classes).cpu().numpy().T)
-    return np.concatenate(losses)
+        counts.append(np.ones(len(out.codes)) if out.counted is None else out.counted.cpu().numpy())
+    return np.concatenate(losses), np.concatenate(counts)
 
 
 def own_probabilities(model: ForestModel, x: Tensor, scores: Tensor, y: Tensor, fewer: float = 1.0) -> Tensor:

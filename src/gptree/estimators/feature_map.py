@@ -33,8 +33,9 @@ class _FloatTransformer(JsonValue, TransformerMixin, BaseEstimator, ABC):
     def _validated(self, X: Any, reset: bool) -> np.ndarray:
         return np.asarray(validate_data(self, X, dtype=[np.float64, np.float32], reset=reset))
 
-    def fit(self, X: Any, y: Any = None) -> _FloatTransformer:
-        self._learn(self._validated(X, reset=True))
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> _FloatTransformer:
+        X = self._validated(X, reset=True)
+        self._learn(X, None if sample_weight is None else np.asarray(sample_weight, dtype=float))
         return self
 
     def transform(self, X: Any) -> np.ndarray:
@@ -45,8 +46,8 @@ class _FloatTransformer(JsonValue, TransformerMixin, BaseEstimator, ABC):
             out[some] = self._map(X[some])
         return out
 
-    def _learn(self, X: np.ndarray) -> None:
-        """What is learned from the training features: nothing, unless a map says otherwise."""
+    def _learn(self, X: np.ndarray, weights: np.ndarray | None) -> None:
+        """What is learned from rows that count `weights` (n,) times: nothing, unless a map says otherwise."""
 
     @abstractmethod
     def _map(self, X: np.ndarray) -> np.ndarray:
@@ -75,12 +76,13 @@ class SphereMap(_FloatTransformer):
     mean_ : (n_features,) mean of the training rows after the first scaling.
     """
 
-    def _learn(self, X: np.ndarray) -> None:
+    def _learn(self, X: np.ndarray, weights: np.ndarray | None) -> None:
         self.non_negative_ = all(bool((X[some] >= 0).all()) for some in row_chunks(X))
         total = np.zeros(X.shape[1])  # in float64: a float32 sum over a million rows loses several digits
         for some in row_chunks(X):
-            total += self._first(X[some]).sum(0)
-        self.mean_ = (total / len(X)).astype(X.dtype)
+            rows = self._first(X[some])
+            total += (rows if weights is None else rows * weights[some, None]).sum(0)
+        self.mean_ = (total / (len(X) if weights is None else weights.sum())).astype(X.dtype)
 
     def _first(self, X: np.ndarray) -> np.ndarray:
         if self.non_negative_:

@@ -27,7 +27,7 @@ from gptree.estimators.forgetting import ForgetMixin
 from gptree.estimators.left_out import LeftOutMixin
 from gptree.estimators.open_set import OpenSetMixin
 from gptree.estimators.prior import ExpertPrior, Rows, fit_prior
-from gptree.estimators.row_order import by_value, direction, shuffled
+from gptree.estimators.row_order import direction, distinct, shuffled
 from gptree.estimators.state import FittedState, map_features, on_sphere, with_ids, with_prior
 from gptree.estimators.storage import load_estimator, save_estimator
 from gptree.estimators.validation import (
@@ -37,10 +37,11 @@ from gptree.estimators.validation import (
     check_memory,
     check_predict_at,
     check_targets,
+    check_weights,
     class_log_prior,
     to_numpy,
 )
-from gptree.experts import Expert
+from gptree.experts import Expert, fit_weighted
 from gptree.incremental import Entry, base_experts, fit_base
 from gptree.inference import FixedInducingPoints, Gibbs, Inference, LargeNodes, class_inducing
 from gptree.maths.kernels import as_kernel, check_kernel, make_kernel
@@ -58,7 +59,7 @@ class _TreeClassifier(ForgetMixin, OpenSetMixin, AnswersMixin, ExplainMixin, Lef
     """Behaviour that a single tree and a forest share."""
 
     @change
-    def fit(self, X: Any, y: Any, held_out: Any = None, ids: Any = None) -> Self:
+    def fit(self, X: Any, y: Any, held_out: Any = None, ids: Any = None, sample_weight: Any = None) -> Self:
         """Fit to features and labels. A failed fit leaves the estimator as it was.
 
         Parameters
@@ -73,17 +74,21 @@ class _TreeClassifier(ForgetMixin, OpenSetMixin, AnswersMixin, ExplainMixin, Lef
             all rows; how sure they are, the nodes, and the exemplars come from held-out rows alone. None is all rows.
         ids : sequence of str (n,), optional
             What the rows are called, such as file names: explanations name them.
+        sample_weight : array-like (n,), optional
+            How many times each row counts: 0 as if it were not there, 2 as if it came twice, fractions in between.
+            Everything that is learnt counts rows so. Equal rows of a class are one row anyway, with the sum of their
+            weights.
 
         Returns
         -------
         self
         """
         fitted = copy.copy(self)  # what validation writes down goes there
-        fitted.state_ = fitted._fit(X, y, held_out, ids)
+        fitted.state_ = fitted._fit(X, y, held_out, ids, sample_weight)
         self.__dict__ = fitted.__dict__
         return self
 
-    def _fit(self, X: Any, y: Any, held_out: Any, ids: Any) -> FittedState:
+    def _fit(self, X: Any, y: Any, held_out: Any, ids: Any, sample_weight: Any) -> FittedState:
         X, y = validate_data(self, to_numpy(X), to_numpy(y), dtype=[np.float64, np.float32], order="C")
         check_targets(y)
         classes, codes = np.unique(y, return_inverse=True)
@@ -96,6 +101,7 @@ class _TreeClassifier(ForgetMixin, OpenSetMixin, AnswersMixin, ExplainMixin, Lef
             )
         mask = None if held_out is None else check_held_out(held_out, codes, classes)
         names = None if ids is None else check_ids(ids, len(X))
+        weights = check_weights(sample_weight, codes, classes)
         seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
         # everything that can be wrong with the parameters shows before any work is done
         check_predict_at(self.predict_at)
@@ -105,21 +111,24 @@ class _TreeClassifier(ForgetMixin, OpenSetMixin, AnswersMixin, ExplainMixin, Lef
         large_nodes = self._large_nodes(inference)
         itemsize = max(X.itemsize, self._placement()[0].itemsize)
         memory_budget = check_memory(self.memory_budget, self._memory_bytes(), X.shape, len(classes), itemsize, expert)
-        log_prior = class_log_prior(self.class_prior, codes, len(classes))
+        log_prior = class_log_prior(self.class_prior, codes, len(classes), weights)
         self._check_growth()
         feature_map = make_feature_map(self.feature_map)
 
-        order = by_value(X, codes, mask)
+        order, weights, mask = distinct(X, codes, weights, mask)
         X, y, codes = X[order], y[order], codes[order]
         if feature_map is not None:
-            feature_map.fit(X, y)
+            fit_weighted(feature_map, X, y, weights)
         features = map_features(feature_map, X, *self._placement())
         check_kernel(kernel, features)
-        along = direction(features, torch.as_tensor(codes, device=features.device), classes.tolist())
+        counted = None if weights is None else torch.as_tensor(weights).to(features)
+        along = direction(features, torch.as_tensor(codes, device=features.device), classes.tolist(), counted)
         places = shuffled(features, codes, along, classes.tolist(), seed)
-        X, features, order = X[places], features[torch.as_tensor(places, device=features.device)], order[places]
-        mask = None if mask is None else mask[order]
-        trees = self._build_trees(features, codes, classes.tolist(), self._tree_seeds(seed))
+        at = torch.as_tensor(places, device=features.device)
+        X, features, order = X[places], features[at], order[places]
+        counted = None if counted is None else counted[at]
+        mask = None if mask is None else mask[places]
+        trees = self._build_trees(features, codes, classes.tolist(), self._tree_seeds(seed), counted)
         entry = Entry("fit", tuple(classes.tolist()), tuple(np.bincount(codes).tolist()))
         origins = np.stack([np.zeros(len(X), dtype=np.int64), order], 1)
         shared = {"memory_budget": memory_budget, "n_jobs": self.n_jobs, "seed": seed}
@@ -144,13 +153,15 @@ class _TreeClassifier(ForgetMixin, OpenSetMixin, AnswersMixin, ExplainMixin, Lef
                     predict_at=self.predict_at,
                     on_sphere=lambda features: on_sphere(feature_map, features),
                     held_out=mask,
+                    weights=counted,
                     progress=advance,
                     **shared,
                 )
                 fitted |= {"base": base, "model": base.model, "experts": base.expert, "left_out": base.left_out}
+                fitted["weights"] = base.weights
                 codes, origins = codes[rows], origins[rows]
             else:
-                rows = Rows(features, on_sphere(feature_map, features), X, codes, mask)
+                rows = Rows(features, on_sphere(feature_map, features), X, codes, mask, counted)
                 prior = fit_prior(expert, rows, len(classes))
                 if self._chooses_scale() and inference.learn is None and prior.informed:
                     about = (rows, classes.tolist(), expert, prior, log_prior)
@@ -159,14 +170,14 @@ class _TreeClassifier(ForgetMixin, OpenSetMixin, AnswersMixin, ExplainMixin, Lef
                     fitted["evidence"] = evidence
                 data = _training_data(rows, classes.tolist(), prior, log_prior)
                 if inference.inducing is not None:
-                    large_nodes, inducing = _inducing(inference, data.X, data.y, classes.tolist(), seed)
+                    large_nodes, inducing = _inducing(inference, data.X, data.y, classes.tolist(), seed, data.weights)
                     data = replace(data, inducing=inducing)
                 left_out, codes = prior.left_out, data.y
                 if mask is not None:
-                    origins = origins[mask]
-                    left_out = None if left_out is None else left_out[torch.as_tensor(mask, device=features.device)]
+                    origins, seen = origins[mask], torch.as_tensor(mask, device=features.device)
+                    left_out, counted = (None if each is None else each[seen] for each in (left_out, counted))
                 model = fit_forest(trees, data, kernel, inference, large_nodes=large_nodes, progress=advance, **shared)
-                fitted |= {"model": model, "experts": prior.experts, "left_out": left_out}
+                fitted |= {"model": model, "experts": prior.experts, "left_out": left_out, "weights": counted}
         _report_convergence(fitted["model"])
         state = FittedState(**fitted, y=codes, origins=origins)
         return state if names is None else with_ids(state, names)
@@ -189,7 +200,7 @@ class _TreeClassifier(ForgetMixin, OpenSetMixin, AnswersMixin, ExplainMixin, Lef
 
         def fit(kept: Rows) -> tuple[ForestModel, Callable[[Rows], Tensor]]:
             prior = fit_prior(settled, kept, len(labels))
-            trees = self._build_trees(kept.features, kept.codes, labels, [seed])
+            trees = self._build_trees(kept.features, kept.codes, labels, [seed], kept.counted)
             data = _training_data(kept, labels, prior, log_prior)
             model = fit_forest(trees, data, kernel, EXPERT_SWEEPS, large_nodes=large_nodes, **shared)
             assert prior.experts is not None
@@ -203,13 +214,17 @@ class _TreeClassifier(ForgetMixin, OpenSetMixin, AnswersMixin, ExplainMixin, Lef
             return model, scores
 
         default = default_scale(len(rows.codes), len(labels))
-        return choose(left_out_losses(rows, len(labels), fit, prior.noise), default)
+        return choose(*left_out_losses(rows, len(labels), fit, prior.noise), default)
 
-    def _build_trees(self, features: Tensor, codes: np.ndarray, labels: list[Any], seeds: list[int]) -> list[ClassTree]:
+    def _build_trees(
+        self, features: Tensor, codes: np.ndarray, labels: list[Any], seeds: list[int], counted: Tensor | None
+    ) -> list[ClassTree]:
         """A tree for each seed, over the class means of the mapped features."""
         numbers = torch.as_tensor(codes, device=features.device)
-        sums = features.new_zeros(len(labels), features.shape[1]).index_add_(0, numbers, features)
-        means = sums.double().cpu().numpy() / np.bincount(codes)[:, None]
+        rows = features if counted is None else features * counted[:, None]
+        sums = features.new_zeros(len(labels), features.shape[1]).index_add_(0, numbers, rows)
+        counts = np.bincount(codes, None if counted is None else counted.cpu().numpy())
+        means = sums.double().cpu().numpy() / counts[:, None]
         return [build_tree(self.tree, means, labels, seed) for seed in seeds]
 
     # -------------------------------------------------------------------------------------------- save and load
@@ -240,22 +255,24 @@ class _TreeClassifier(ForgetMixin, OpenSetMixin, AnswersMixin, ExplainMixin, Lef
 
 def _training_data(rows: Rows, labels: list[Any], prior: ExpertPrior, log_prior: np.ndarray | None) -> TrainingData:
     """What the nodes see of rows: the held-out ones alone, if there are any."""
-    left_out, weights = prior.left_out, prior.weights
+    left_out, beliefs = prior.left_out, prior.weights
     if rows.held_out is not None:
         seen = torch.as_tensor(rows.held_out, device=rows.features.device)
-        left_out = None if left_out is None else left_out[seen]
-        weights = None if weights is None else weights[seen]
+        left_out, beliefs = (None if each is None else each[seen] for each in (left_out, beliefs))
         rows = rows.some(rows.held_out)
-    scores = with_prior(left_out, log_prior, rows.features)
+    scores, weights = with_prior(left_out, log_prior, rows.features), rows.counted
+    if beliefs is not None:
+        weights = beliefs if weights is None else beliefs * weights
     return TrainingData(rows.features, rows.codes, labels, scores, weights)
 
 
 def _inducing(
-    inference: Inference, features: Tensor, codes: np.ndarray, labels: list[Any], seed: int
+    inference: Inference, features: Tensor, codes: np.ndarray, labels: list[Any], seed: int, counted: Tensor | None
 ) -> tuple[LargeNodes, np.ndarray]:
     """All nodes see all their rows, through the inducing points of their classes; and which rows those are."""
     assert inference.inducing is not None
-    rows = class_inducing(features.cpu().numpy(), codes, inference.inducing, label_hashes(labels), seed)
+    weights = None if counted is None else counted.cpu().numpy()
+    rows = class_inducing(features.cpu().numpy(), codes, inference.inducing, label_hashes(labels), seed, weights)
     return FixedInducingPoints(inducing=inference.cap, points=len(features)), rows
 
 

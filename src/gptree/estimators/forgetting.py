@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -12,7 +13,7 @@ from sklearn.base import clone
 
 from gptree.estimators.base import change
 from gptree.estimators.incremental import IncrementalMixin
-from gptree.estimators.validation import check_ids, to_numpy
+from gptree.estimators.validation import check_ids, check_weights, to_numpy
 from gptree.incremental import Entry
 from gptree.incremental.forgetting import without_examples
 
@@ -22,6 +23,7 @@ class Rows(NamedTuple):
 
     X: np.ndarray
     y: np.ndarray
+    weights: np.ndarray
     place: dict[str, int]
     """Of each id."""
 
@@ -40,10 +42,11 @@ class ForgetMixin(IncrementalMixin):
         ----------
         ids : list of str
             As they were given to `fit`, `add_classes` or `add_examples`. An id that came several times goes every time.
-        rows : tuple (X, y, ids), optional
+        rows : tuple (X, y, ids) or (X, y, ids, sample_weight), optional
             All rows that the model was fitted to and taught, as they were then; needed to forget examples of `fit`.
-            Those that are to be forgotten may be missing. The labels of taught rows are not looked at. A model that
-            was fitted with `held_out` cannot be fitted again this way; one without a `random_state` draws anew.
+            Those that are to be forgotten may be missing, but for rows that equal others of their class. The labels of
+            taught rows are not looked at. A model that was fitted with `held_out` cannot be fitted again this way; one
+            without a `random_state` draws anew.
         remove_class : bool
             Whether a class may go with its last example.
 
@@ -76,18 +79,22 @@ class ForgetMixin(IncrementalMixin):
             unknown = sorted(of_base - set(kept))
             if len(kept) < sum(state.journal[0].counts):
                 raise ValueError("the model was fitted with held_out, and cannot be fitted again: fit a new one.")
-            if unknown:
+            if unknown and state.weights is None:  # an example that equals others goes by the id of one of them
                 raise ValueError(f"there is no example {unknown[0]!r} in the model.")
         if rows is None:
             raise ValueError(
                 f"{min(of_base)!r} is an example of fit, or unknown: give all rows that the model was fitted to and "
                 "taught, so that it can be fitted again."
             )
-        X, y, ids = rows
+        X, y, ids, *sample_weight = rows
         X, y = np.asarray(to_numpy(X)), np.asarray(to_numpy(y))
-        given = Rows(X, y, {name: i for i, name in enumerate(check_ids(ids, len(X)))})
-        base = _base_rows(state.journal, given)
-        _check_base(state.journal[0], given, base, of_base)
+        labels, codes = np.unique(y, return_inverse=True)
+        weights = check_weights(sample_weight[0], codes, labels) if sample_weight else None
+        weights = np.ones(len(X)) if weights is None else weights
+        given = Rows(X, y, weights, {name: i for i, name in enumerate(check_ids(ids, len(X)))})
+        before = None if state.weights is None else dict(zip(kept, state.weights.tolist(), strict=False))
+        base = _base_rows(state.journal, given, weighted=before is not None)
+        _check_base(state.journal[0], given, base, of_base, before)
         stay = [given.place[name] for name in base if name not in names]
         first = state.journal[0].labels
         empty = set(first) - set(y[stay].tolist())
@@ -95,7 +102,8 @@ class ForgetMixin(IncrementalMixin):
         _check_empty(empty, remove_class)
         _check_lessons(journal[1:], given)
         fresh: Any = clone(self)
-        fresh.fit(X[stay], y[stay], ids=[name for name in base if name not in names])
+        stays = [name for name in base if name not in names]
+        fresh.fit(X[stay], y[stay], ids=stays, sample_weight=weights[stay])
         fresh.encoder_ = self.encoder_
         fit = replace(fresh.state_.journal[0], time=state.journal[0].time)
         fresh.state_ = replace(fresh.state_, journal=(fit,))
@@ -107,10 +115,10 @@ class ForgetMixin(IncrementalMixin):
         return fresh
 
 
-def _base_rows(journal: Sequence[Entry], given: Rows) -> list[str]:
-    """Which of the rows at hand the base session was fitted to."""
+def _base_rows(journal: Sequence[Entry], given: Rows, weighted: bool) -> list[str]:
+    """Which of the rows at hand the base session was fitted to; in a `weighted` one, equal rows go by one id."""
     fit, kept = journal[0], set(journal[0].ids)
-    if len(kept) == sum(fit.counts):
+    if len(kept) == sum(fit.counts) and not weighted:
         return [name for name in given.place if name in kept]
     taught = {name for entry in journal[1:] for name in entry.ids}  # only some rows of fit are kept
     others = (name for name in given.place if name in kept or name not in taught)
@@ -123,19 +131,44 @@ def _check_empty(labels: set[Any], remove_class: bool) -> None:
         raise ValueError(f"it is the last example of {label!r}: say that the class may go with it (remove_class).")
 
 
-def _check_base(fit: Entry, given: Rows, base: list[str], of_base: set[str]) -> None:
-    """Complain unless all rows of the base session are at hand, but for those to forget, with the labels of then."""
+def _check_base(fit: Entry, given: Rows, base: list[str], of_base: set[str], weights: dict[str, float] | None) -> None:
+    """Complain unless all rows of the base session are at hand, but for those to forget, with the labels of then.
+
+    `weights` are those of the rows that are kept; None where each counts once, and none equals another.
+    """
     missing = sorted(set(fit.ids) - given.place.keys() - of_base)
     if missing:
         raise ValueError(f"the row {missing[0]!r} that the model was fitted to is not at hand; nothing was changed.")
-    counts = Counter(given.y[[given.place[name] for name in base]].tolist())
+    absent = of_base - given.place.keys()
+    rows = [given.place[name] for name in base]
+    counts = Counter(given.y[rows].tolist())
+    if weights is not None:
+        if absent - weights.keys():
+            raise ValueError(f"there is no example {min(absent - weights.keys())!r} in the model, nor at hand.")
+        counts = _check_weights(given, rows, weights)
     before = dict(zip(fit.labels, fit.counts, strict=True))
-    there, fitted = sum(counts.values()) + len(of_base - given.place.keys()), sum(fit.counts)
+    there, fitted = sum(counts.values()) + len(absent), sum(fit.counts)
     if there != fitted or any(count > before.get(label, 0) for label, count in counts.items()):
         raise ValueError(
             f"the model was fitted to {fitted:,} rows, and {there:,} are at hand or to be forgotten, or have another "
             "label now: give all of them, with the labels of then; nothing was changed."
         )
+
+
+def _check_weights(given: Rows, rows: list[int], weights: dict[str, float]) -> Counter[Any]:
+    """Distinct rows of each label; a complaint unless they count as often as they did in the model."""
+    keys = {row: (given.y[row].item(), (given.X[row] + 0.0).tobytes()) for row in rows if given.weights[row] > 0}
+    totals: Counter[Any] = Counter()
+    for row, key in keys.items():
+        totals[key] += given.weights[row]
+    for name, weight in weights.items():
+        row = given.place.get(name)
+        if row is not None and not math.isclose(totals[keys.get(row)], weight, rel_tol=1e-5):
+            raise ValueError(
+                f"the row {name!r} counted {weight:g} times when the model was fitted, with those that equal it, and "
+                f"{totals[keys.get(row)]:g} times now: give (X, y, ids, sample_weight) of then; nothing was changed."
+            )
+    return Counter(label for label, _ in totals)
 
 
 def _check_lessons(lessons: Sequence[Entry], given: Rows) -> None:
@@ -152,6 +185,6 @@ def _told_again(fresh: Any, entry: Entry, given: Rows) -> Entry:
     if entry.features is None:
         return entry
     rows = [given.place[name] for name in entry.ids]
-    again = fresh._examples(given.X[rows], np.array(entry.y), entry.ids)
+    again = fresh._examples(given.X[rows], np.array(entry.y), entry.ids, entry.weights)
     at = dict(zip(entry.ids, entry.rows, strict=True))
     return replace(entry, **{**again, "rows": tuple(at[name] for name in again["ids"])})

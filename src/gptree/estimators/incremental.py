@@ -8,13 +8,14 @@ from dataclasses import dataclass, is_dataclass, replace
 from typing import Any, Self
 
 import numpy as np
+import torch
 from sklearn.utils.validation import validate_data
 from torch import Tensor
 
 from gptree.estimators.base import TreeEstimator, change
 from gptree.estimators.row_order import by_value
 from gptree.estimators.state import FittedState
-from gptree.estimators.validation import as_expert, check_ids, check_remark, to_numpy
+from gptree.estimators.validation import as_expert, check_ids, check_remark, check_weights, to_numpy
 from gptree.experts import FittedSingle
 from gptree.incremental import (
     BaseState,
@@ -64,7 +65,9 @@ class IncrementalMixin(TreeEstimator):
     """
 
     @change
-    def add_classes(self, X: Any, y: Any, ids: Any = None, *, note: str = "", author: str = "") -> Self:
+    def add_classes(
+        self, X: Any, y: Any, ids: Any = None, *, sample_weight: Any = None, note: str = "", author: str = ""
+    ) -> Self:
         """Learn classes never seen before from a few examples each.
 
         Parameters
@@ -74,6 +77,8 @@ class IncrementalMixin(TreeEstimator):
             Labels that `classes_` does not hold.
         ids : sequence of str (n,), optional
             What the examples are called.
+        sample_weight : array-like (n,), optional
+            How many times each example counts, as in `fit`.
         note, author : str
             For the journal.
 
@@ -86,15 +91,18 @@ class IncrementalMixin(TreeEstimator):
         UserWarning
             Where the examples say that the network behind the features knew the rows of `fit` by heart.
         """
-        examples = self._examples(X, y, ids)
+        examples = self._examples(X, y, ids, sample_weight)
         self._do("add_classes", note=note, author=author, **examples)
         state = self._state()
         if state.base is not None and state.base.spreads is not None:
-            warn_if_memorised(state.base.spreads, state.on_sphere(examples["features"]), examples["counts"])
+            features = state.on_sphere(examples["features"])
+            warn_if_memorised(state.base.spreads, features, examples["counts"], examples["weights"])
         return self
 
     @change
-    def add_examples(self, X: Any, y: Any, ids: Any = None, *, note: str = "", author: str = "") -> Self:
+    def add_examples(
+        self, X: Any, y: Any, ids: Any = None, *, sample_weight: Any = None, note: str = "", author: str = ""
+    ) -> Self:
         """Learn from more examples of known classes.
 
         Of the base trees, only nodes on the paths of these classes are fitted again, to what is kept of the base and
@@ -107,6 +115,8 @@ class IncrementalMixin(TreeEstimator):
             Labels of `classes_`.
         ids : sequence of str (n,), optional
             What the examples are called.
+        sample_weight : array-like (n,), optional
+            How many times each example counts, as in `fit`.
         note, author : str
             For the journal.
 
@@ -114,7 +124,7 @@ class IncrementalMixin(TreeEstimator):
         -------
         self
         """
-        return self._do("add_examples", note=note, author=author, **self._examples(X, y, ids))
+        return self._do("add_examples", note=note, author=author, **self._examples(X, y, ids, sample_weight))
 
     @change
     def remove_classes(self, labels: Sequence[Any], *, note: str = "", author: str = "") -> Self:
@@ -270,17 +280,23 @@ class IncrementalMixin(TreeEstimator):
         if expert is not None and expert.cannot_grow is not None:
             raise ValueError(f"a model with this prior_mean cannot change its classes: {expert.cannot_grow}.")
 
-    def _examples(self, X: Any, y: Any, ids: Any) -> dict[str, Any]:
-        """Validated examples as a journal entry holds them: sorted by label, and then by their values."""
+    def _examples(self, X: Any, y: Any, ids: Any, sample_weight: Any) -> dict[str, Any]:
+        """Validated examples as a journal entry holds them: sorted by label, and then by their values.
+
+        Equal ones stay: each may be forgotten for itself. The registry makes one of them.
+        """
         state = self._state()
         X, y = validate_data(self, to_numpy(X), to_numpy(y), dtype=[np.float64, np.float32], order="C", reset=False)
         names = None if ids is None else check_ids(ids, len(X))
         labels, codes = np.unique(y, return_inverse=True)
-        order = by_value(X, codes)
+        weights = check_weights(sample_weight, codes, labels)
+        order = by_value(X, codes, weights)
+        features = state.features(X[order])
         return {
             "labels": self._labels(labels),
-            "counts": tuple(np.bincount(codes).tolist()),
-            "features": state.features(X[order]),
+            "counts": tuple(np.bincount(codes[order]).tolist()),
+            "features": features,
+            "weights": None if weights is None else torch.as_tensor(weights[order]).to(features),
             "rows": tuple(order.tolist()),
             "ids": () if names is None else tuple(names[row] for row in order),
         }
@@ -318,6 +334,7 @@ def grown_state(
             state.seed,
             state.on_sphere,
             held_out=sum(journal[0].counts) > len(state.y),
+            weights=state.weights,
         )
     if registry.novel and base.expert is not None and base.novel_experts is None:
         base = with_novel_experts(base, growth, state.seed, state.on_sphere)
@@ -366,7 +383,15 @@ def _kept_rows(base: BaseState, registry: ClassRegistry, origins: np.ndarray) ->
 def nbytes(state: FittedState) -> int:
     """Bytes of all arrays that a fitted state holds on to, each counted once."""
     sizes: dict[int, int] = {}
-    waiting: list[Any] = [state.model, state.experts, state.base, state.grown, state.journal, state.left_out]
+    waiting: list[Any] = [
+        state.model,
+        state.experts,
+        state.base,
+        state.grown,
+        state.journal,
+        state.left_out,
+        state.weights,
+    ]
     seen = set()
     while waiting:
         value = waiting.pop()

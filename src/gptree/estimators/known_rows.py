@@ -37,7 +37,7 @@ def _known_rows(state: FittedState, predict_at: PredictAt) -> KnownRows:
     if state.base is not None:
         return _base_rows(state.base, predict_at)
     scores = with_prior(state.left_out, state.class_log_prior, state.X)
-    return _seen(left_out_predictions(state.model, state.y, scores, predict_at=predict_at), state.y)
+    return _seen(left_out_predictions(state.model, state.y, scores, state.weights, predict_at), state.y)
 
 
 def _seen(left_out: LeftOut, y: np.ndarray) -> KnownRows:

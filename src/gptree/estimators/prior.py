@@ -30,12 +30,15 @@ class Rows:
     """(n,) class numbers."""
     held_out: np.ndarray | None
     """(n,) rows that the nodes see; None is all."""
+    counted: Tensor | None = None
+    """(n,) how many times each counts; None is once."""
 
     def some(self, chosen: np.ndarray) -> Rows:
         """Those marked in `chosen` (n,)."""
         at = torch.as_tensor(chosen, device=self.features.device)
         held_out = None if self.held_out is None else self.held_out[chosen]
-        return Rows(self.features[at], self.sphere[at], self.raw[chosen], self.codes[chosen], held_out)
+        counted = None if self.counted is None else self.counted[at]
+        return Rows(self.features[at], self.sphere[at], self.raw[chosen], self.codes[chosen], held_out, counted)
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,12 +67,13 @@ def fit_prior(expert: Expert | None, rows: Rows, n_classes: int) -> ExpertPrior:
     sphere = rows.sphere
     y = torch.as_tensor(rows.codes, device=sphere.device)
     calibration = None if rows.held_out is None else torch.as_tensor(rows.held_out, device=sphere.device)
-    fit = expert.fit(Examples.of(sphere, y, n_classes, raw=rows.raw, calibration=calibration))
+    examples = Examples.of(sphere, y, n_classes, raw=rows.raw, calibration=calibration, weights=rows.counted)
+    fit = expert.fit(examples)
     if not bool(fit.usable.any()):
         return ExpertPrior(fit.expert, fit.left_out, torch.full_like(sphere[:, 0], ONE_SHOT_WEIGHT))
     own = own_probability(fit.left_out, y).to(sphere.dtype)
     asked = fit.usable if calibration is None else fit.usable & calibration
-    noise = label_noise(own[asked], n_classes)
+    noise = label_noise(own[asked], n_classes, examples.weights[asked])
     if noise == 0.0:
         return ExpertPrior(fit.expert, fit.left_out, informed=True)
     beliefs = torch.where(fit.usable, right_label(own, noise, n_classes), torch.ones_like(own))

@@ -14,7 +14,7 @@ from torch import Tensor
 from gptree.estimators.evidence import SCALES, ScaleEvidence
 from gptree.estimators.feature_map import SphereMap, UnitLength, all_finite
 from gptree.estimators.prior import own_probability
-from gptree.estimators.row_order import direction, in_order
+from gptree.estimators.row_order import direction, in_order, merged_examples
 from gptree.experts import FittedExpert
 from gptree.incremental import BaseState, ClassRegistry, Entry, GrownState, replay
 from gptree.inference import PredictAt
@@ -89,6 +89,8 @@ class FittedState:
     """The base session; None until a model that was fitted without growth changes."""
     grown: GrownState | None = None
     """The model of the journal's classes; None until the first operation."""
+    weights: Tensor | None = None
+    """(n,) how many times each row of `fit` counts; None is once."""
     encoder: Mapping[str, Any] | None = None
     """The description of the encoder that gave the features, see `gptree.embed`; None if that is not known."""
     evidence: ScaleEvidence | None = None
@@ -120,14 +122,18 @@ class FittedState:
         """Labels of the classes of `fit`, as they were then."""
         return self.journal[0].labels
 
-    def registry(self, journal: tuple[Entry, ...] | None = None) -> ClassRegistry:
-        """The classes that a journal leaves, their examples in order; that of the state unless another is given."""
+    def registry(self, journal: tuple[Entry, ...] | None = None, merged: bool = True) -> ClassRegistry:
+        """The classes that a journal leaves, their examples in order; that of the state unless another is given.
+
+        Equal examples of a class are one, unless they are not to be `merged`.
+        """
         journal = self.journal if journal is None else journal
         if self.base is None:
             along = direction(self.X, torch.as_tensor(self.y, device=self.X.device), self.base_labels)
         else:
             along = direction(self.base.X, self.base.y, self.base.keys)
-        return in_order(replay(self.base_labels, journal, self.X.shape[1], self.X), along, self.seed)
+        registry = replay(self.base_labels, journal, self.X.shape[1], self.X)
+        return in_order(merged_examples(registry) if merged else registry, along, self.seed)
 
     # ------------------------------------------------------------------------------------------------ prediction
 

@@ -61,7 +61,9 @@ _BASE_TENSORS = {
     "exemplar_weights": Array("m", above=0),
     "left_out": Array("N C", most=1e-3),
     "spreads": Array("C", least=0),
+    "weights": Array("N", least=1e-7, most=1e16),
 }
+_OPTIONAL = ("left_out", "spreads", "weights")
 _GROWN = {
     "rows": Array("n", below="N", distinct=True),
     "y": Array("n", below="C"),
@@ -152,9 +154,9 @@ def state_to_parts(state: FittedState) -> tuple[dict[str, Any], dict[str, Tensor
     tensors |= map_tensors
     tensors |= {"y": torch.as_tensor(state.y), "origins": torch.as_tensor(state.origins)}
     for i, entry in enumerate(state.journal):
-        tensors |= present(f"journal.{i}", features=entry.features)
+        tensors |= present(f"journal.{i}", features=entry.features, weights=entry.weights)
     if state.base is None:
-        tensors |= present("fit", left_out=state.left_out)
+        tensors |= present("fit", left_out=state.left_out, weights=state.weights)
     if state.grown is not None:
         tensors |= present("grown", rows=state.grown.rows, y=state.grown.y, left_out=state.grown.left_out)
     if state.class_log_prior is not None:
@@ -175,6 +177,7 @@ def state_from_parts(
     if document["base"] is not None:
         base = _base_from_parts(document["base"], tensors, journal[0].labels, device, kernel, sizes)
     left_out = _optional("fit.left_out", Array("N C", most=1e-3), tensors, sizes)
+    weights = _optional("fit.weights", _BASE_TENSORS["weights"], tensors, sizes)
     prior = _optional("class_log_prior", Array("C", most=0), tensors, sizes)
     state = FittedState(
         classes=classes,
@@ -188,6 +191,7 @@ def state_from_parts(
         journal=journal,
         class_log_prior=None if prior is None else prior.numpy(),
         base=base,
+        weights=_placed(weights, device) if base is None else base.weights,
         encoder=None if document["encoder"] is None else check_encoder(document["encoder"], sizes["d"]),
     )
     if "grown.rows" in tensors:
@@ -253,9 +257,13 @@ def _entry_from_parts(
     named = not entry["ids"] or kind == "fit" or len(entry["ids"]) == len(rows)
     ensure(named, f"{name} does not have an id for each example.")
     ensure(brings == (features is not None), f"{name}.features do not go with {kind!r:.80}.")
+    own = sizes | {"k": sum(counts)}
     if features is not None:
-        Array("k d").check(f"{name}.features", features, sizes | {"k": sum(counts)})
-    return Entry(**{key: as_tuples(value) for key, value in entry.items()}, features=_placed(features, device))
+        Array("k d").check(f"{name}.features", features, own)
+    weights = _optional(f"{name}.weights", Array("k", least=1e-7, most=1e7), tensors, own)
+    ensure(features is not None or weights is None, f"{name}.weights do not go with {kind!r:.80}.")
+    examples = {"features": _placed(features, device), "weights": _placed(weights, device)}
+    return Entry(**{key: as_tuples(value) for key, value in entry.items()}, **examples)
 
 
 def _base_to_parts(base: BaseState, tensors: dict[str, Tensor]) -> dict[str, Any]:
@@ -283,7 +291,7 @@ def _base_from_parts(
     model = model_from_parts(document["model"], below("base.model", tensors), device, kernel, sizes, "base.model")
     arrays = {
         name: _optional(f"base.{name}", stated, tensors, sizes)
-        if name in ("left_out", "spreads")
+        if name in _OPTIONAL
         else stated.check(f"base.{name}", tensors.get(f"base.{name}"), sizes)
         for name, stated in _BASE_TENSORS.items()
     }

@@ -86,8 +86,9 @@ def _check_base(state: FittedState, base: BaseState, registry: ClassRegistry) ->
     ensure(len(base.model.trees) == len(state.model.trees), "base session and model differ in the number of trees.")
     everybody = torch.arange(base.n_classes, device=exemplars.device)
     ensure(torch.equal(exemplars.unique_consecutive(), everybody), "the exemplars are not class after class.")
-    floats = (base.stands_for, base.exemplar_weights, *(e.features for e in state.journal if e.features is not None))
-    ensure(all(value.dtype == X.dtype for value in (state.X, *floats)), "arrays differ in precision.")
+    taught = [each for e in state.journal for each in (e.features, e.weights)]
+    floats = [state.X, base.stands_for, base.exemplar_weights, base.weights, *taught]
+    ensure(all(each is None or each.dtype == X.dtype for each in floats), "arrays differ in precision.")
     ensure((base.expert is None) == (base.left_out is None), "left-out predictions and experts of the base differ.")
     ensure((base.expert is None) == (state.experts is None), "only one of base session and model has experts.")
     if base.novelty is not None:
@@ -107,13 +108,14 @@ def _check_base(state: FittedState, base: BaseState, registry: ClassRegistry) ->
 def _check_growth(state: FittedState, base: BaseState, registry: ClassRegistry) -> None:
     """Features, rows and class numbers are those that base session and journal give."""
     ensure(len(state.journal) == 1 or state.grown is not None, "a model that has changed lacks its memory.")
-    as_they_came = replay(state.base_labels, state.journal, state.X.shape[1], state.X)  # how older files have them
-    parts, others = _examples(registry), _examples(as_they_came)
-    sizes = [len(part) for part in parts]
-    same = any(torch.equal(state.X, torch.cat([base.X, *each])) for each in (parts, others))
-    ensure(same, "the features are not those of base session and journal.")
+    # older files have the examples as they came, or equal ones of a class for themselves
+    as_they_came = replay(state.base_labels, state.journal, state.X.shape[1], state.X)
+    known = [_examples(each) for each in (registry, state.registry(merged=False), as_they_came)]
+    parts = next((each for each in known if torch.equal(state.X, torch.cat([base.X, *each]))), None)
+    ensure(parts is not None, "the features are not those of base session and journal.")
+    sizes = [len(part) for part in parts or ()]
     place = torch.as_tensor(registry.base_places(base.n_classes), device=base.y.device)
-    numbers = torch.arange(len(parts), device=base.y.device)
+    numbers = torch.arange(len(sizes), device=base.y.device)
     later_y = numbers.repeat_interleave(torch.tensor(sizes, device=base.y.device))
     y = torch.cat([place[base.y], later_y])
     ensure(np.array_equal(state.y, y.cpu().numpy()), "y is not that of base session and journal.")

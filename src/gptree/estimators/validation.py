@@ -18,6 +18,8 @@ from gptree.inference import PredictAt
 
 #: Bytes for Gram matrices, factors and working memory on a CPU; on a GPU a quarter of its memory.
 MEMORY_BUDGET = 2**31
+#: Largest weight of a row, and one over the smallest: sums of weights have to keep their digits.
+LARGEST_WEIGHT = 1e6
 
 
 def to_numpy(values: Any) -> Any:
@@ -53,6 +55,44 @@ def check_held_out(held_out: Any, y: np.ndarray, labels: np.ndarray) -> np.ndarr
             "every class needs: hold out more rows from what makes the features, or leave held_out=None."
         )
     return mask
+
+
+def check_weights(sample_weight: Any, y: np.ndarray, labels: np.ndarray) -> np.ndarray | None:
+    """How many times each row counts, (n,); None where each counts once.
+
+    Parameters
+    ----------
+    sample_weight : array-like (n,) or None
+    y : (n,) class numbers.
+    labels : (C,) labels of the classes.
+    """
+    if sample_weight is None:
+        return None
+    try:
+        weights = np.array(to_numpy(sample_weight), dtype=np.float64)
+    except (TypeError, ValueError):
+        raise ValueError(f"sample_weight must hold {len(y)} numbers, one per row of X.") from None
+    if weights.shape != y.shape:
+        raise ValueError(f"sample_weight.shape == {weights.shape}, expected {y.shape}: one number for each row of X.")
+    bad = np.flatnonzero(~np.isfinite(weights) | (weights < 0))
+    if len(bad):
+        raise ValueError(
+            f"sample_weight holds {weights[bad[0]]} (row {bad[0]}): a weight says how many times a row counts, "
+            "0 or more."
+        )
+    odd = np.flatnonzero((weights > LARGEST_WEIGHT) | ((weights > 0) & (weights < 1 / LARGEST_WEIGHT)))
+    if len(odd):
+        raise ValueError(
+            f"sample_weight holds {weights[odd[0]]:g} (row {odd[0]}): weights other than 0 lie between "
+            f"{1 / LARGEST_WEIGHT:g} and {LARGEST_WEIGHT:g}. Give 0 to leave a row out."
+        )
+    masses = np.bincount(y, weights, minlength=len(labels))
+    if (masses == 0).any():
+        raise ValueError(
+            f"all rows of class {labels.tolist()[masses.argmin()]!r} have weight zero, so that nothing is known of it: "
+            "leave its rows out, or give one of them a weight."
+        )
+    return None if (weights == 1).all() else weights
 
 
 def check_ids(ids: Any, n_rows: int) -> tuple[str, ...]:
@@ -162,14 +202,16 @@ def as_expert(prior_mean: Any) -> Expert | None:
     raise TypeError(f'prior_mean must be "experts", None, an expert, a classifier or a function, not {prior_mean!r}.')
 
 
-def class_log_prior(class_prior: Any, y: np.ndarray, n_classes: int) -> np.ndarray | None:
-    """log class prior (C,) behind the parameter `class_prior`, or None."""
+def class_log_prior(
+    class_prior: Any, y: np.ndarray, n_classes: int, weights: np.ndarray | None = None
+) -> np.ndarray | None:
+    """log class prior (C,) behind the parameter `class_prior`, or None; `weights` (n,) are those of the rows."""
     if class_prior is None:
         return None
     if isinstance(class_prior, str):
         if class_prior != "empirical":
             raise ValueError(f'class_prior must be None, "empirical" or an array, not {class_prior!r}.')
-        prior = np.bincount(y).astype(float)
+        prior = np.bincount(y, weights).astype(float)
     else:
         prior = np.asarray(class_prior, dtype=float)
     if prior.shape != (n_classes,) or not np.isfinite(prior).all() or (prior <= 0).any():

@@ -3,9 +3,9 @@
 A new file in this folder is found by the name that its `Expert` gives itself.
 """
 
-from gptree.experts.adapters import PriorScores, SklearnExpert
+from gptree.experts.adapters import PriorScores, SklearnExpert, fit_weighted
 from gptree.experts.base import Expert, Fit, FittedExpert, ScoreCache, cached
-from gptree.experts.calibration import LeftOutScorer, best_temperature, fit_tempered, temperature_centre
+from gptree.experts.calibration import LeftOutScorer, best_temperature, fit_tempered, temperature_centre, weighted_mean
 from gptree.experts.density import ExemplarDensity, FittedKernelDensity, KernelDensity, exemplar_density
 from gptree.experts.examples import ALONE, Examples, check_features, shot_folds
 from gptree.experts.lda import LDA, FittedLDA, lda_scores
@@ -49,10 +49,12 @@ __all__ = [
     "check_features",
     "exemplar_density",
     "fit_tempered",
+    "fit_weighted",
     "fit_weights",
     "lda_scores",
     "pooled",
     "root_log_odds",
     "shot_folds",
     "temperature_centre",
+    "weighted_mean",
 ]

@@ -75,17 +75,7 @@ class SklearnExpert(Expert):
     def _fitted(self, examples: Examples, rows: Tensor) -> FittedSklearn:
         X, y, weights = (_numpy(values[rows]) for values in (examples.X, examples.y, examples.weights))
         estimator: Any = clone(self.estimator)
-        if (weights == 1).all():
-            estimator.fit(X, y)
-        elif has_fit_parameter(estimator, "sample_weight"):
-            estimator.fit(X, y, sample_weight=weights)
-        elif (weights == weights.round()).all():
-            estimator.fit(*(np.repeat(values, weights.astype(int), axis=0) for values in (X, y)))
-        else:
-            raise ValueError(
-                f"{type(estimator).__name__} takes no sample_weight, and the weights are no whole numbers, for which "
-                "rows could be repeated: take another classifier, or round the weights."
-            )
+        fit_weighted(estimator, X, y, None if (weights == 1).all() else weights)
         smoothing = 1 / (2 * max(float(examples.weights.sum()), 1.0))
         return FittedSklearn(estimator, examples.n_classes, smoothing, temperature=1.0)
 
@@ -106,6 +96,24 @@ class SklearnExpert(Expert):
             rows[:, one_shot] = weighted_mean(scores[usable][:, one_shot], examples.weights[usable])
             scores[alone] = rows
         return scores
+
+
+def fit_weighted(estimator: Any, X: np.ndarray, y: np.ndarray, weights: np.ndarray | None) -> None:
+    """Fit an estimator to rows that count `weights` (n,) times each; None is once.
+
+    One that takes no weights is fitted to repeated rows. If they are no whole numbers that is a ValueError.
+    """
+    if weights is None:
+        estimator.fit(X, y)
+    elif has_fit_parameter(estimator, "sample_weight"):
+        estimator.fit(X, y, sample_weight=weights)
+    elif (weights == weights.round()).all():
+        estimator.fit(*(np.repeat(values, weights.astype(int), axis=0) for values in (X, y)))
+    else:
+        raise ValueError(
+            f"{type(estimator).__name__} takes no sample_weight, and the weights are no whole numbers, for which rows "
+            "could be repeated: take one that does, or round the weights."
+        )
 
 
 @dataclass(frozen=True, eq=False)

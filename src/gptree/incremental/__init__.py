@@ -2,7 +2,7 @@
 
 from gptree.incremental.base import base_experts, base_novelty, base_of, fit_base, with_novel_experts
 from gptree.incremental.exemplars import Herding, KMeansExemplars, KMeansPlusPlusExemplars, Selection
-from gptree.incremental.journal import ClassRegistry, Entry, replay
+from gptree.incremental.journal import BaseClass, ClassRegistry, Entry, NovelClass, replay
 from gptree.incremental.kernels import joined_kernels
 from gptree.incremental.sessions import grow
 from gptree.incremental.state import BaseState, GrownState, GrowthConfig, Novelty
@@ -18,6 +18,7 @@ from gptree.incremental.strategies import (
 )
 
 __all__ = [
+    "BaseClass",
     "BaseState",
     "Build",
     "ClassRegistry",
@@ -29,6 +30,7 @@ __all__ = [
     "Herding",
     "KMeansExemplars",
     "KMeansPlusPlusExemplars",
+    "NovelClass",
     "Novelty",
     "Placement",
     "RebuildTree",

@@ -57,6 +57,7 @@ def fit_base(
     predict_at: PredictAt,
     on_sphere: Callable[[Tensor], Tensor],
     held_out: np.ndarray | None = None,
+    weights: Tensor | None = None,
     memory_budget: int,
     n_jobs: int | None,
     seed: int,
@@ -67,24 +68,26 @@ def fit_base(
     Nodes see all examples, through the exemplars of their classes as inducing points. An inference without such a
     form (Gibbs sampling) leaves the base to coordinate ascent, as in the paper, and is for classes that arrive later.
     Where some examples are `held_out` (n,), the others are for the experts alone. `expert` gives the prior means of the
-    base classes, or None for zero means.
+    base classes, or None for zero means. `weights` (n,) say how many times each example counts.
     """
     hashes = label_hashes(labels)
     sphere = on_sphere(X)
     exemplars = select_exemplars(
-        sphere.cpu().numpy(), y, growth.exemplars, growth.selection, hashes, seed, among=held_out
+        sphere.cpu().numpy(), y, growth.exemplars, growth.selection, hashes, seed, held_out, _numpy(weights)
     )
     codes = torch.as_tensor(y, device=X.device)
     fitted, left_out, novel_experts = None, None, None
     if expert is not None:
-        fitted, left_out = _base_experts(expert, sphere, codes, len(labels), exemplars, held_out)
-        novel_experts = learn_novel_experts(sphere, codes, exemplars, hashes, growth, seed, fitted, held_out)
+        fitted, left_out = _base_experts(expert, sphere, codes, len(labels), exemplars, held_out, weights)
+        novel_experts = learn_novel_experts(sphere, codes, exemplars, hashes, growth, seed, fitted, held_out, weights)
+    spreads = class_spreads(sphere, codes, len(labels), weights) if held_out is None else None
     places = exemplars.rows
     if held_out is not None:
         chosen = torch.as_tensor(held_out, device=X.device)
-        X, y, codes, left_out = X[chosen], y[held_out], codes[chosen], None if left_out is None else left_out[chosen]
+        X, y, codes = X[chosen], y[held_out], codes[chosen]
+        left_out, weights = (None if each is None else each[chosen] for each in (left_out, weights))
         places = np.cumsum(held_out)[places] - 1
-    data = TrainingData(X, y, labels, left_out, inducing=places)
+    data = TrainingData(X, y, labels, left_out, weights, inducing=places)
     model = fit_forest(
         trees,
         data,
@@ -97,7 +100,7 @@ def fit_base(
         progress=progress,
     )
     rows = torch.as_tensor(places, device=X.device)
-    seen = left_out_predictions(model, y, left_out, predict_at=predict_at)
+    seen = left_out_predictions(model, y, left_out, weights, predict_at)
     base = BaseState(
         keys=tuple(labels),
         model=_on_rows(model, rows),
@@ -109,7 +112,8 @@ def fit_base(
         left_out=None if left_out is None else left_out[rows].to(X.dtype),
         novel_experts=novel_experts,
         novelty=Novelty(seen.novelty, codes, rows, seen.of_classes(y)),
-        spreads=class_spreads(sphere, codes, len(labels)) if held_out is None else None,
+        spreads=spreads,
+        weights=None if weights is None else weights[rows],
     )
     return base, exemplars.rows
 
@@ -124,7 +128,7 @@ def base_novelty(base: BaseState, predict_at: PredictAt) -> Novelty:
         return base.novelty
     if predict_at not in base._novelty:
         y = base.y.cpu().numpy()
-        seen = left_out_predictions(base.model, y, base.left_out, predict_at=predict_at)
+        seen = left_out_predictions(base.model, y, base.left_out, base.weights, predict_at)
         base._novelty[predict_at] = Novelty(seen.novelty, base.y, base.exemplars, seen.of_classes(y))
     return base._novelty[predict_at]
 
@@ -139,11 +143,14 @@ def base_of(
     seed: int,
     on_sphere: Callable[[Tensor], Tensor],
     held_out: bool,
+    weights: Tensor | None = None,
 ) -> BaseState:
     """A model that was fitted without growth, with all its examples, as the base of one that grows."""
     X = model.predictor.grams.X
     sphere, hashes = on_sphere(X), label_hashes(labels)
-    exemplars = select_exemplars(sphere.cpu().numpy(), y, growth.exemplars, growth.selection, hashes, seed)
+    exemplars = select_exemplars(
+        sphere.cpu().numpy(), y, growth.exemplars, growth.selection, hashes, seed, weights=_numpy(weights)
+    )
     if expert is not None and left_out is None:
         left_out = expert.log_probabilities(sphere)
     codes = torch.as_tensor(y, device=X.device)
@@ -152,12 +159,13 @@ def base_of(
         model=model,
         expert=expert,
         y=codes,
-        stands_for=X.new_ones(len(X)),
+        stands_for=X.new_ones(len(X)) if weights is None else weights,
         exemplars=torch.as_tensor(exemplars.rows, device=X.device),
         exemplar_weights=torch.as_tensor(exemplars.weights).to(X),
         left_out=left_out,
         novel_experts=None,
-        spreads=None if held_out else class_spreads(sphere, codes, len(labels)),
+        spreads=None if held_out else class_spreads(sphere, codes, len(labels), weights),
+        weights=weights,
     )
 
 
@@ -166,20 +174,33 @@ def with_novel_experts(base: BaseState, growth: Growth, seed: int, on_sphere: Ca
     assert base.expert is not None
     exemplars = Exemplars(base.exemplars.cpu().numpy(), base.exemplar_weights.cpu().numpy())
     hashes = label_hashes(base.keys)
-    novel_experts = learn_novel_experts(on_sphere(base.X), base.y, exemplars, hashes, growth, seed, base.expert)
+    novel_experts = learn_novel_experts(
+        on_sphere(base.X), base.y, exemplars, hashes, growth, seed, base.expert, weights=base.weights
+    )
     return replace(base, novel_experts=novel_experts)
 
 
+def _numpy(weights: Tensor | None) -> np.ndarray | None:
+    return None if weights is None else weights.cpu().numpy()
+
+
 def _base_experts(
-    expert: Expert, X: Tensor, y: Tensor, n_classes: int, exemplars: Exemplars, held_out: np.ndarray | None = None
+    expert: Expert,
+    X: Tensor,
+    y: Tensor,
+    n_classes: int,
+    exemplars: Exemplars,
+    held_out: np.ndarray | None = None,
+    weights: Tensor | None = None,
 ) -> tuple[FittedExpert, Tensor]:
     """The expert fitted to base examples, keeping exemplars alone; left-out log-probabilities by single examples."""
     if n_classes == 1:
         return FittedSingle(), X.new_zeros(len(X), 1)
-    rows, weights = (torch.as_tensor(values, device=X.device) for values in exemplars)
+    rows, masses = (torch.as_tensor(values, device=X.device) for values in exemplars)
     calibration = None if held_out is None else torch.as_tensor(held_out, device=X.device)
-    examples = Examples.of(X, y, n_classes, folds=torch.full_like(y, ALONE), calibration=calibration)
-    fit = expert.on_exemplars(rows, weights).fit(examples)
+    alone = torch.full_like(y, ALONE)
+    examples = Examples.of(X, y, n_classes, folds=alone, calibration=calibration, weights=weights)
+    fit = expert.on_exemplars(rows, masses).fit(examples)
     return _lighter(fit.expert), fit.left_out
 
 

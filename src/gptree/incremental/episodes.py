@@ -34,6 +34,7 @@ from gptree.experts import (
     lda_scores,
     root_log_odds,
     temperature_centre,
+    weighted_mean,
 )
 from gptree.incremental.exemplars import Exemplars, select_exemplars
 from gptree.incremental.strategies import Growth
@@ -60,8 +61,10 @@ class Episode:
     exemplars: Exemplars
     shots: Tensor
     shot_labels: Tensor
+    shot_weights: Tensor
     queries: Tensor
     labels: Tensor
+    weights: Tensor
     n_classes: int
 
     @property
@@ -78,19 +81,23 @@ def learn_novel_experts(
     seed: int,
     base: FittedExpert,
     held_out: np.ndarray | None = None,
+    weights: Tensor | None = None,
 ) -> NovelClassExperts:
     """Rehearse on base examples X (n, d) of unit length with class numbers y (n,).
 
     Where some are `held_out` (n,), novel classes and queries are made of these. What the experts
-    of base and novel classes have in common is taken from `base`, once for both.
+    of base and novel classes have in common is taken from `base`, once for both. `weights` (n,) say how many times each
+    example counts.
     """
-    examples = Examples.of(X, y, len(hashes))
+    examples = Examples.of(X, y, len(hashes), weights=weights)
     rows = torch.as_tensor(exemplars.rows, device=X.device)
-    weights = torch.as_tensor(exemplars.weights, device=X.device)
+    masses = torch.as_tensor(exemplars.weights, device=X.device)
     lda, random_lda = _discriminants(examples, base)
-    density = exemplar_density(X[rows], y[rows], weights, len(hashes))
+    density = exemplar_density(X[rows], y[rows], masses, len(hashes))
 
-    episodes = [make_episode(X, y, hashes, share, growth, [seed, k], held_out) for k, share in enumerate(NOVEL_SHARES)]
+    episodes = [
+        make_episode(X, y, hashes, share, growth, [seed, k], held_out, weights) for k, share in enumerate(NOVEL_SHARES)
+    ]
     episodes = [episode for episode in episodes if episode is not None]
     choices = [
         _choose_lda(episodes, lda, lambda x: x),
@@ -150,6 +157,7 @@ def make_episode(
     growth: Growth,
     seed: list[int],
     held_out: np.ndarray | None = None,
+    weights: Tensor | None = None,
 ) -> Episode | None:
     """One episode, or None if there is only one class."""
     C = len(hashes)
@@ -161,6 +169,7 @@ def make_episode(
     order = np.concatenate([np.sort(order[n_novel:]), np.sort(order[:n_novel])])
     n_base = C - n_novel
     codes = y.cpu().numpy()
+    counted = torch.ones_like(X[:, 0]) if weights is None else weights.to(X)
     usable = np.ones(len(codes), dtype=bool) if held_out is None else held_out
     by_class = np.split(np.argsort(codes, kind="stable"), np.cumsum(np.bincount(codes, minlength=C))[:-1])
     kept, shots, queries = [], [], []
@@ -180,11 +189,12 @@ def make_episode(
     asked = np.concatenate(queries)
     asked = np.sort(random.permutation(asked)[: max(MAX_SCORES // C, MIN_QUERIES)])
 
-    def taken(rows: np.ndarray) -> tuple[Tensor, Tensor]:
+    def taken(rows: np.ndarray) -> tuple[Tensor, Tensor, Tensor]:
         at = torch.as_tensor(rows, device=X.device)
-        return X[at], torch.as_tensor(place[codes[rows]], device=X.device)
+        return X[at], torch.as_tensor(place[codes[rows]], device=X.device), counted[at]
 
-    base = Examples.of(*taken(np.concatenate(kept)), n_base)
+    base_X, base_y, base_weights = taken(np.concatenate(kept))
+    base = Examples.of(base_X, base_y, n_base, weights=base_weights)
     exemplars = select_exemplars(
         base.X.cpu().numpy(),
         base.y.cpu().numpy(),
@@ -193,6 +203,7 @@ def make_episode(
         hashes[order[:n_base]],
         seed[0],
         among=usable[np.concatenate(kept)],
+        weights=None if weights is None else base_weights.cpu().numpy(),
     )
     return Episode(base, exemplars, *taken(np.concatenate(shots)), *taken(asked), C)
 
@@ -218,7 +229,10 @@ def _best(
     Where there is no query the last candidate is taken, the smoothest, with the temperature that the spread of the
     scores of `probe` suggests.
     """
-    labels = torch.cat([e.labels for e in episodes]) if episodes else torch.tensor([])
+    labels, weights = (
+        torch.cat([getattr(e, name) for e in episodes]) if episodes else torch.tensor([])
+        for name in ("labels", "weights")
+    )
     if len(labels) == 0:
         settings, scores = candidates[-1]
         temperature = temperature_centre(probe(), spread=2.0)
@@ -226,7 +240,8 @@ def _best(
         tempered = []
         for settings, scores in candidates:
             together = torch.cat(scores)
-            tempered.append((*best_temperature(together, labels, temperature_centre(together, 2.0)), settings, scores))
+            centre = temperature_centre(together, 2.0, weights)
+            tempered.append((*best_temperature(together, labels, centre, weights), settings, scores))
         temperature, _, settings, scores = min(tempered, key=lambda item: item[1])
     logs = [(temperature * each).log_softmax(1) for each in scores]
     return _Choice({**settings, "temperature": temperature}, logs)
@@ -241,7 +256,7 @@ def _choose_lda(episodes: list[Episode], whole: FittedExpert, features: Callable
     fitted, queries = [], []
     for e in episodes:
         base = FittedLDA.of(replace(e.base, X=features(e.base.X)))
-        fitted.append(base.grown(features(e.shots), e.shot_labels, e.n_classes))
+        fitted.append(base.grown(features(e.shots), e.shot_labels, e.n_classes, e.shot_weights))
         queries.append(features(e.queries))
     candidates = []
     for shrinkage in SHRINKAGES:
@@ -249,8 +264,8 @@ def _choose_lda(episodes: list[Episode], whole: FittedExpert, features: Callable
         spread = []
         for e, f, d in zip(episodes, fitted, distances, strict=True):
             old = e.labels < e.n_base
-            n = f.counts[e.labels[old]]
-            spread.append((n / (n + 1) * d[old, e.labels[old]]).mean())
+            n = f.counts[e.labels[old]].clamp(min=1)
+            spread.append(weighted_mean(n / (n + 1) * d[old, e.labels[old]], e.weights[old]))
         D = float(torch.stack(spread).nanmean().nan_to_num(len(whole.centre))) if spread else len(whole.centre)
         for weight in COUNT_WEIGHTS:
             scores = [lda_scores(d, f.counts, weight * D) for d, f in zip(distances, fitted, strict=True)]
@@ -265,7 +280,7 @@ def _choose_density(episodes: list[Episode], whole: FittedKernelDensity) -> _Cho
         rows = torch.as_tensor(e.exemplars.rows, device=e.queries.device)
         weights = torch.as_tensor(e.exemplars.weights, device=e.queries.device)
         density = exemplar_density(e.base.X[rows], e.base.y[rows], weights, e.n_base)
-        by_episode.append(density.grown(e.shots, e.shot_labels, e.n_classes).scores(e.queries, grid))
+        by_episode.append(density.grown(e.shots, e.shot_labels, e.n_classes, e.shot_weights).scores(e.queries, grid))
     candidates = [({"sharpness": beta}, [scores[k] for scores in by_episode]) for k, beta in enumerate(grid)]
     return _best(candidates, episodes, lambda: whole.scores(whole.points, (grid[-1],))[0])
 
@@ -275,7 +290,8 @@ def _choose_ridge(episodes: list[Episode], exemplars: Tensor) -> _Choice:
     for e in episodes:
         rows = torch.as_tensor(e.exemplars.rows, device=e.queries.device)
         labels = torch.cat([e.base.y[rows], e.shot_labels])
-        points.append(Examples.of(torch.cat([e.base.X[rows], e.shots]), labels, e.n_classes))
+        weights = torch.cat([e.base.weights[rows], e.shot_weights])
+        points.append(Examples.of(torch.cat([e.base.X[rows], e.shots]), labels, e.n_classes, weights=weights))
     candidates = []
     for penalty in KernelRidge().penalties:
         scores = []
@@ -297,7 +313,7 @@ def _root_pool(logs: list[Tensor], episodes: list[Episode], like: Tensor) -> tup
         for log, e in zip(logs, episodes, strict=True):
             odds = root_log_odds(log, parameters[:-1], e.n_base) + parameters[-1]
             losses.append(softplus(torch.where(e.labels >= e.n_base, -odds, odds)))
-        return torch.cat(losses).mean()
+        return weighted_mean(torch.cat(losses), torch.cat([e.weights for e in episodes]))
 
     values = fit_weights(loss, 4, 1, like, empty=sum(len(e.labels) for e in episodes) == 0)
     return values[:-1], float(values[-1])
@@ -308,13 +324,13 @@ def _novel_pool(logs: list[Tensor], episodes: list[Episode], like: Tensor) -> Te
     parts = []
     for log, e in zip(logs, episodes, strict=True):
         asked = (e.labels >= e.n_base).nonzero()[:, 0]
-        parts.append((log[:, asked, e.n_base :], e.labels[asked] - e.n_base))
+        parts.append((log[:, asked, e.n_base :], e.labels[asked] - e.n_base, e.weights[asked]))
 
     def loss(weights: Tensor) -> Tensor:
         losses = []
-        for log, labels in parts:
+        for log, labels, _ in parts:
             pool = torch.einsum("k,ktc->tc", weights, log).log_softmax(1)
             losses.append(-pool.gather(1, labels[:, None])[:, 0])
-        return torch.cat(losses).mean()
+        return weighted_mean(torch.cat(losses), torch.cat([weights for *_, weights in parts]))
 
-    return fit_weights(loss, 4, 0, like, empty=sum(len(labels) for _, labels in parts) == 0)
+    return fit_weights(loss, 4, 0, like, empty=sum(len(labels) for _, labels, _ in parts) == 0)

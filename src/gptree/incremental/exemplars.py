@@ -20,7 +20,9 @@ class Selection(Settings, ABC):
     """A choice of exemplars: a frozen dataclass that subclasses this and has `choose`."""
 
     @abstractmethod
-    def choose(self, features: np.ndarray, count: int, random: np.random.Generator) -> np.ndarray:
+    def choose(
+        self, features: np.ndarray, count: int, random: np.random.Generator, weights: np.ndarray | None = None
+    ) -> np.ndarray:
         """Exemplars of one class.
 
         Parameters
@@ -30,6 +32,8 @@ class Selection(Settings, ABC):
         count : int
             Less than n.
         random : np.random.Generator
+        weights : (n,), optional
+            How many times each example counts.
 
         Returns
         -------
@@ -42,12 +46,14 @@ class Selection(Settings, ABC):
 class KMeansExemplars(Selection):
     """The example nearest to each k-means centre of its class."""
 
-    def choose(self, features: np.ndarray, count: int, random: np.random.Generator) -> np.ndarray:
+    def choose(
+        self, features: np.ndarray, count: int, random: np.random.Generator, weights: np.ndarray | None = None
+    ) -> np.ndarray:
         seed = int(random.integers(2**31))
         with warnings.catch_warnings():  # fewer distinct examples than centres: some centres coincide
             warnings.simplefilter("ignore", ConvergenceWarning)
             clusters: Any = KMeans(count, n_init=4, random_state=seed)  # pyright: ignore[reportArgumentType]
-            centres = clusters.fit(features).cluster_centers_
+            centres = clusters.fit(features, sample_weight=weights).cluster_centers_
         return first_nearest(_distances(features, centres))
 
 
@@ -55,8 +61,10 @@ class KMeansExemplars(Selection):
 class Herding(Selection):
     """Examples one after the other such that the mean of those taken stays nearest to the mean of the class."""
 
-    def choose(self, features: np.ndarray, count: int, random: np.random.Generator) -> np.ndarray:
-        mean, total = features.mean(0), np.zeros(features.shape[1])
+    def choose(
+        self, features: np.ndarray, count: int, random: np.random.Generator, weights: np.ndarray | None = None
+    ) -> np.ndarray:
+        mean, total = np.average(features, 0, weights), np.zeros(features.shape[1])
         taken: list[int] = []
         for k in range(1, count + 1):
             gaps = np.square(mean - (total + features) / k).sum(1)
@@ -70,8 +78,10 @@ class Herding(Selection):
 class KMeansPlusPlusExemplars(Selection):
     """The inducing points of sparse posteriors: the example nearest to the mean, then each far from those before."""
 
-    def choose(self, features: np.ndarray, count: int, random: np.random.Generator) -> np.ndarray:
-        return kmeans_plus_plus_order(features, random, count)[:count]
+    def choose(
+        self, features: np.ndarray, count: int, random: np.random.Generator, weights: np.ndarray | None = None
+    ) -> np.ndarray:
+        return kmeans_plus_plus_order(features, random, count, weights)[:count]
 
 
 class Exemplars(NamedTuple):
@@ -80,7 +90,7 @@ class Exemplars(NamedTuple):
     rows: np.ndarray
     """(m,) of the examples, class after class."""
     weights: np.ndarray
-    """(m,) how many examples of its class are nearest to each, plus ½."""
+    """(m,) how many examples of its class are nearest to each, plus ½, or half its own weight if that is less."""
 
 
 def select_exemplars(
@@ -91,26 +101,28 @@ def select_exemplars(
     hashes: np.ndarray,
     seed: int,
     among: np.ndarray | None = None,
+    weights: np.ndarray | None = None,
 ) -> Exemplars:
     """At most `count` distinct examples of every class; all of a class that has no more.
 
     The choice in a class depends on its own examples, its label's hash and the seed only. `among` (n,) are booleans:
-    the other examples do not exist for it.
+    the other examples do not exist for it. `weights` (n,) say how many times each counts.
     """
     order = np.argsort(y, kind="stable")
-    rows, weights = [], []
+    rows, masses = [], []
     for c, members in enumerate(np.split(order, np.cumsum(np.bincount(y, minlength=len(hashes)))[:-1])):
         members = members if among is None else members[among[members]]
-        x = features[members]
+        x, counted = features[members], None if weights is None else weights[members]
         if len(members) > count:
             random = node_generator(seed, node_key(hashes[c : c + 1]))
-            chosen = np.unique(selection.choose(x, count, random))
+            chosen = np.unique(selection.choose(x, count, random, counted))
         else:
             chosen = np.arange(len(members))
         nearest = first_nearest(_distances(x[chosen], x))
         rows.append(members[chosen])
-        weights.append(np.bincount(nearest, minlength=len(chosen)) + 0.5)
-    return Exemplars(np.concatenate(rows), np.concatenate(weights))
+        own = 1.0 if counted is None else np.minimum(counted[chosen], 1.0)
+        masses.append(np.bincount(nearest, counted, minlength=len(chosen)) + 0.5 * own)
+    return Exemplars(np.concatenate(rows), np.concatenate(masses))
 
 
 def _distances(x: np.ndarray, other: np.ndarray) -> np.ndarray:

@@ -71,6 +71,7 @@ def _part(entry: Entry, kind: Any, places: Sequence[int]) -> Entry:
         features=entry.features[list(places)],
         rows=tuple(entry.rows[place] for place in places),
         ids=tuple(entry.ids[place] for place in places) if entry.ids else (),
+        weights=None if entry.weights is None else entry.weights[list(places)],
     )
 
 

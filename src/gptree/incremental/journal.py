@@ -41,6 +41,8 @@ class Entry:
         (k,) what they are called; of `fit`, one for each row that the model keeps. Empty where nothing was said.
     author : str
         Who did it, if that was said.
+    weights : (k,) or None
+        How many times each example counts; None is once.
     """
 
     kind: Kind
@@ -52,12 +54,20 @@ class Entry:
     rows: tuple[int, ...] = ()
     ids: tuple[str, ...] = ()
     author: str = ""
+    weights: Tensor | None = None
 
     def examples(self, label: Any) -> Tensor:
         """The features of one label."""
         assert self.features is not None
+        return self.features[self._part(label)]
+
+    def example_weights(self, label: Any) -> Tensor:
+        """How many times each example of one label counts."""
+        return torch.ones_like(self.examples(label)[:, 0]) if self.weights is None else self.weights[self._part(label)]
+
+    def _part(self, label: Any) -> slice:
         at = self.labels.index(label)
-        return self.features[sum(self.counts[:at]) : sum(self.counts[: at + 1])]
+        return slice(sum(self.counts[:at]), sum(self.counts[: at + 1]))
 
     @property
     def y(self) -> list[Any]:
@@ -72,10 +82,18 @@ class NovelClass:
     session: int
     features: Tensor
     """(n, d), in the order of arrival."""
+    weights: Tensor
+    """(n,) how many times each counts."""
+    arrival: Tensor
+    """(n,) how many times it did when it came with the class itself, 0 if it came later: the tree is built from what
+    came first, and later examples do not move it."""
     origins: tuple[tuple[int, int], ...]
     """For every row: the number of the journal's entry that brought it, and where it stood in what was given."""
-    first: int
-    """Rows that came with the class itself: the tree is built from them, and later examples do not move it."""
+
+    @property
+    def first(self) -> int:
+        """Rows that came with the class itself; they stand before the others."""
+        return int((self.arrival > 0).sum())
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,6 +103,8 @@ class BaseClass:
     """Of the base session."""
     extra: Tensor
     """(n, d) examples that came later."""
+    weights: Tensor
+    """(n,) how many times each counts."""
     origins: tuple[tuple[int, int], ...]
 
 
@@ -116,7 +136,7 @@ class ClassRegistry:
 def replay(base_labels: Sequence[Any], journal: Sequence[Entry], width: int, like: Tensor) -> ClassRegistry:
     """What a model holds after a journal; a ValueError says which operation cannot be done and why."""
     nothing = like.new_zeros(0, width)
-    base = tuple(BaseClass(label, number, nothing, ()) for number, label in enumerate(base_labels))
+    base = tuple(BaseClass(label, number, nothing, nothing[:, 0], ()) for number, label in enumerate(base_labels))
     registry = ClassRegistry(base, (), tuple(base_labels))
     for number, entry in enumerate(journal):
         registry = _OPERATIONS[entry.kind](registry, entry, number)
@@ -152,8 +172,9 @@ def _add_classes(registry: ClassRegistry, entry: Entry, number: int) -> ClassReg
         )
     added = []
     for label in entry.labels:
-        features = entry.examples(label)
-        added.append(NovelClass(label, label, number, features, _origins(entry, label, number), len(features)))
+        features, weights = entry.examples(label), entry.example_weights(label)
+        origins = _origins(entry, label, number)
+        added.append(NovelClass(label, label, number, features, weights, weights, origins))
     return replace(registry, novel=(*registry.novel, *added))
 
 
@@ -163,10 +184,15 @@ def _add_examples(registry: ClassRegistry, entry: Entry, number: int) -> ClassRe
     def more(c: Any) -> Any:
         if c.label not in entry.labels:
             return c
-        origins = c.origins + _origins(entry, c.label, number)
+        features, weights = entry.examples(c.label), entry.example_weights(c.label)
+        shared = {
+            "weights": torch.cat([c.weights, weights]),
+            "origins": c.origins + _origins(entry, c.label, number),
+        }
         if isinstance(c, BaseClass):
-            return replace(c, extra=torch.cat([c.extra, entry.examples(c.label)]), origins=origins)
-        return replace(c, features=torch.cat([c.features, entry.examples(c.label)]), origins=origins)
+            return replace(c, extra=torch.cat([c.extra, features]), **shared)
+        arrival = torch.cat([c.arrival, torch.zeros_like(weights)])
+        return replace(c, features=torch.cat([c.features, features]), arrival=arrival, **shared)
 
     return replace(registry, base=tuple(map(more, registry.base)), novel=tuple(map(more, registry.novel)))
 
@@ -205,8 +231,12 @@ def _merge_classes(registry: ClassRegistry, entry: Entry, number: int) -> ClassR
         )
     if base:  # the base class takes in the examples of the novel ones
         host = base[0]
-        extra = torch.cat([host.extra, *(c.features for c in novel)])
-        merged = replace(host, extra=extra, origins=sum((c.origins for c in novel), host.origins))
+        merged = replace(
+            host,
+            extra=torch.cat([host.extra, *(c.features for c in novel)]),
+            weights=torch.cat([c.weights for c in (host, *novel)]),
+            origins=sum((c.origins for c in novel), host.origins),
+        )
         registry = replace(
             registry,
             base=tuple(merged if c is host else c for c in registry.base),
@@ -215,14 +245,15 @@ def _merge_classes(registry: ClassRegistry, entry: Entry, number: int) -> ClassR
         return _relabelled(registry, host.label, into)
     host = next((c for c in novel if c.label == into), novel[0])
     guests = [c for c in novel if c is not host]
-    firsts = [c.features[: c.first] for c in (host, *guests)]
-    rests = [c.features[c.first :] for c in (host, *guests)]
-    origins = [c.origins[: c.first] for c in (host, *guests)] + [c.origins[c.first :] for c in (host, *guests)]
+    arrival = torch.cat([c.arrival for c in (host, *guests)])
+    order = (arrival == 0).long().argsort(stable=True)  # what came first with its class stays first
+    origins = sum((c.origins for c in guests), host.origins)
     merged = replace(
         host,
-        features=torch.cat([*firsts, *rests]),
-        origins=sum(origins, ()),
-        first=sum(len(part) for part in firsts),
+        features=torch.cat([c.features for c in (host, *guests)])[order],
+        weights=torch.cat([c.weights for c in (host, *guests)])[order],
+        arrival=arrival[order],
+        origins=tuple(origins[i] for i in order.tolist()),
     )
     kept = (merged if c is host else c for c in registry.novel if c not in guests)
     return _relabelled(replace(registry, novel=tuple(kept)), host.label, into)

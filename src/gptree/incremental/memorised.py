@@ -20,12 +20,18 @@ FAR_WIDER = 1.6
 ERRORS = 3.0
 
 
-def class_spreads(X: Tensor, y: Tensor, n_classes: int) -> Tensor:
-    """(C,) variance of the examples of each class around their mean, summed over features; 0 for a single example."""
-    counts = torch.bincount(y, minlength=n_classes).to(X)
-    means = X.new_zeros(n_classes, X.shape[1]).index_add_(0, y, X) / counts.clamp(min=1)[:, None]
-    squares = X.new_zeros(n_classes).index_add_(0, y, (X - means[y]).square().sum(1))
-    return squares / (counts - 1).clamp(min=1)
+def class_spreads(X: Tensor, y: Tensor, n_classes: int, weights: Tensor | None = None) -> Tensor:
+    """(C,) variance of the examples of each class around their mean, summed over features; 0 for a single example.
+
+    `weights` (n,) say how many times each example counts; less than once makes no variance larger.
+    """
+    weights = torch.ones_like(X[:, 0]) if weights is None else weights.to(X)
+    counts, squared_weights = (X.new_zeros(n_classes).index_add_(0, y, each) for each in (weights, weights.square()))
+    several = torch.bincount(y, minlength=n_classes) > 1
+    means = X.new_zeros(n_classes, X.shape[1]).index_add_(0, y, X * weights[:, None]) / counts.clamp(min=1e-9)[:, None]
+    squares = X.new_zeros(n_classes).index_add_(0, y, (X - means[y]).square().sum(1) * weights)
+    freedom = counts - (squared_weights / counts).clamp(max=1)
+    return torch.where(several, squares, 0) / torch.where(several, freedom, 1)
 
 
 def wider(base: Tensor, novel: Tensor) -> float | None:
@@ -38,7 +44,7 @@ def wider(base: Tensor, novel: Tensor) -> float | None:
     return math.exp(difference) if difference > max(math.log(FAR_WIDER), ERRORS * error) else None
 
 
-def warn_if_memorised(base: Tensor, X: Tensor, counts: Sequence[int]) -> None:
+def warn_if_memorised(base: Tensor, X: Tensor, counts: Sequence[int], weights: Tensor | None = None) -> None:
     """Warn where new examples, class after class, say that those of the base were known by heart.
 
     Parameters
@@ -48,9 +54,11 @@ def warn_if_memorised(base: Tensor, X: Tensor, counts: Sequence[int]) -> None:
     X : Tensor (n, d)
     counts : sequence of int
         Of every new class.
+    weights : Tensor (n,), optional
+        How many times each example counts.
     """
     y = torch.arange(len(counts), device=X.device).repeat_interleave(torch.as_tensor(counts, device=X.device))
-    times = wider(base, class_spreads(X, y, len(counts)))
+    times = wider(base, class_spreads(X, y, len(counts), weights))
     if times is not None:
         warnings.warn(
             f"the examples of the new classes spread {times:.1f} times as wide as those of the base classes: the "

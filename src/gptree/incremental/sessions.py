@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gptree.experts import FittedExpert
+from gptree.experts import FittedExpert, weighted_mean
 from gptree.incremental.journal import ClassRegistry
 from gptree.incremental.kernels import joined_kernels
 from gptree.incremental.state import BaseState, GrownState, GrowthConfig
@@ -76,6 +76,8 @@ class _Memory:
     """(n,) rows of `features` that are in memory."""
     y: Tensor
     """(n,) class numbers."""
+    weights: Tensor
+    """(n,) how many times each counts."""
     later: Tensor
     """(k, d) later examples, the end of `features`."""
     later_y: Tensor
@@ -96,11 +98,16 @@ class _Memory:
         exemplars = base.exemplars[place[base.y[base.exemplars]] >= 0]
         rows = torch.cat([exemplars, len(base.X) + torch.arange(len(later), device=device)])
         y = torch.cat([place[base.y[exemplars]], later_y])
-        return cls(torch.cat([base.X, later]), rows, y, later, later_y, kept, place)
+        weights = torch.cat([base.row_weights[exemplars], *(c.weights for c in (*registry.base, *registry.novel))])
+        return cls(torch.cat([base.X, later]), rows, y, weights, later, later_y, kept, place)
 
     @property
     def n_exemplars(self) -> int:
         return len(self.rows) - len(self.later)
+
+    @property
+    def later_weights(self) -> Tensor:
+        return self.weights[self.n_exemplars :]
 
     @property
     def X(self) -> Tensor:
@@ -122,11 +129,13 @@ def _same(a: ClassRegistry, b: ClassRegistry) -> bool:
     """Whether two registries give the same model, but for what the classes are called."""
 
     def identity(registry: ClassRegistry) -> list[Any]:
-        return [(c.number, c.origins) for c in registry.base] + [(c.key, c.first, c.origins) for c in registry.novel]
+        return [(c.number, c.origins) for c in registry.base] + [(c.key, c.origins) for c in registry.novel]
 
-    features_a = [c.extra for c in a.base] + [c.features for c in a.novel]
-    features_b = [c.extra for c in b.base] + [c.features for c in b.novel]
-    return identity(a) == identity(b) and all(map(torch.equal, features_a, features_b))
+    def tensors(registry: ClassRegistry) -> list[Tensor]:
+        base = [part for c in registry.base for part in (c.extra, c.weights)]
+        return base + [part for c in registry.novel for part in (c.features, c.weights, c.arrival)]
+
+    return identity(a) == identity(b) and all(map(torch.equal, tensors(a), tensors(b)))
 
 
 def _means(base: BaseState, registry: ClassRegistry) -> np.ndarray:
@@ -137,7 +146,7 @@ def _means(base: BaseState, registry: ClassRegistry) -> np.ndarray:
     sums.index_add_(0, y, base.X[base.exemplars] * weights[:, None])
     means = sums / torch.bincount(y, weights, minlength=base.n_classes)[:, None]
     kept = means[[c.number for c in registry.base]]
-    novel = [c.features[: c.first].mean(0, keepdim=True) for c in registry.novel]
+    novel = [weighted_mean(c.features[: c.first], c.arrival[: c.first])[None] for c in registry.novel]
     return torch.cat([kept, *novel]).double().cpu().numpy()
 
 
@@ -155,13 +164,14 @@ def _experts(
     n_extra = sum(len(c.extra) for c in registry.base)
     expert = base.expert
     if n_extra:
-        expert = expert.grown(later[:n_extra], kept[memory.later_y[:n_extra]], base.n_classes)
+        extra_y = kept[memory.later_y[:n_extra]]
+        expert = expert.grown(later[:n_extra], extra_y, base.n_classes, memory.later_weights[:n_extra])
     expert = _of_kept(expert, memory)
     left_out = _base_left_out(base, memory, memory.rows[: memory.n_exemplars], later)
     if not registry.novel:
         return expert, left_out
     assert base.novel_experts is not None
-    return base.novel_experts.grown(expert, kept, later, memory.later_y, left_out)
+    return base.novel_experts.grown(expert, kept, later, memory.later_y, left_out, memory.weights)
 
 
 def _base_left_out(base: BaseState, memory: _Memory, rows: Tensor, later: Tensor) -> Tensor:
@@ -231,7 +241,7 @@ def _refitted(
     n_extra = sum(len(c.extra) for c in registry.base)
     held = (memory.place[base.y] >= 0).nonzero()[:, 0]
     rows = torch.cat([held, len(base.X) + torch.arange(n_extra, device=base.X.device)])
-    weights = torch.cat([base.stands_for[held], base.stands_for.new_ones(n_extra)])
+    weights = torch.cat([base.stands_for[held], memory.later_weights[:n_extra]])
     scores = None
     if base.expert is not None:
         scores = _base_left_out(base, memory, held, config.on_sphere(memory.later[:n_extra]))
@@ -264,10 +274,11 @@ def _extended(
 
         placed.append(config.strategy.place(tree, sessions, build, similar))
     y = memory.y.cpu().numpy()
-    counts = np.bincount(y)
-    shots = np.mean([len(c.features) for c in registry.novel])
-    weights = torch.as_tensor(np.minimum(1.0, shots / counts)[y]).to(base.X)
-    data = TrainingData(memory.X, y, keys, left_out, weights)
+    # a class counts for no more than a novel one does on average
+    counts = np.bincount(y, memory.weights.double().cpu().numpy())
+    shots = counts[len(registry.base) :].mean()
+    balance = torch.as_tensor(np.minimum(1.0, shots / counts)[y]).to(base.X)
+    data = TrainingData(memory.X, y, keys, left_out, balance * memory.weights)
     # −1 is a new node there, and the last entry here
     known = [np.append(nodes, -1)[place.base_nodes] for place, nodes in zip(placed, frozen.node_of, strict=True)]
     trees = tuple(place.tree for place in placed)

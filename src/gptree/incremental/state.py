@@ -65,6 +65,8 @@ class BaseState:
     """Of all examples of the base session; None where all of them are kept, see `base_novelty`."""
     spreads: Tensor | None = None
     """(B,) see `class_spreads`; None where the rows are held out from the network, or not known to be."""
+    weights: Tensor | None = None
+    """(n,) how many times each row counted in the base session; None is once."""
     _novelty: dict[PredictAt, Novelty] = field(default_factory=dict, repr=False)
     """Computed by `base_novelty` when first asked for."""
 
@@ -75,6 +77,11 @@ class BaseState:
     @property
     def n_classes(self) -> int:
         return len(self.keys)
+
+    @property
+    def row_weights(self) -> Tensor:
+        """(n,) `weights`, ones where there are none."""
+        return torch.ones_like(self.stands_for) if self.weights is None else self.weights
 
 
 @dataclass(frozen=True, eq=False)

@@ -25,11 +25,13 @@ def first_nearest(distances: np.ndarray, scale: float = 1.0) -> np.ndarray:
     return (distances <= distances.min(0) + rounding).argmax(0)
 
 
-def kmeans_plus_plus_order(features: np.ndarray, random: np.random.Generator, limit: int) -> np.ndarray:
+def kmeans_plus_plus_order(
+    features: np.ndarray, random: np.random.Generator, limit: int, weights: np.ndarray | None = None
+) -> np.ndarray:
     """Row numbers in the order of k-means++ seeding, the row nearest to the mean first.
 
-    Each further row is drawn with probability proportional to its squared distance to the rows before it. A row equal
-    to one already taken comes after all others: duplicates would make a kernel matrix singular.
+    Each further row is drawn with probability proportional to its squared distance to the rows before it, times its
+    weight. A row equal to one already taken comes after all others: duplicates would make a kernel matrix singular.
 
     Parameters
     ----------
@@ -37,6 +39,8 @@ def kmeans_plus_plus_order(features: np.ndarray, random: np.random.Generator, li
     random : Generator
     limit : int
         So many rows are drawn, at most; the others follow in their own order.
+    weights : array (n,), optional
+        How many times each row counts.
 
     Returns
     -------
@@ -46,7 +50,7 @@ def kmeans_plus_plus_order(features: np.ndarray, random: np.random.Generator, li
     features = features / np.abs(features).max(initial=np.finfo(features.dtype).tiny)
     taken = np.zeros(len(features), dtype=bool)
     chosen: list[int] = []
-    distance = np.square(features - features.mean(0)).sum(-1)
+    distance = np.square(features - np.average(features, 0, weights)).sum(-1)
     pick = int(first_nearest(distance, float(np.square(features).sum(-1).max())))
     distance, difference = np.full(len(features), np.inf), np.empty_like(features)
     while True:
@@ -55,8 +59,9 @@ def kmeans_plus_plus_order(features: np.ndarray, random: np.random.Generator, li
         np.subtract(features, features[pick], out=difference)
         distance = np.minimum(distance, np.square(difference, out=difference).sum(-1))
         distance[taken] = 0.0
-        total = distance.sum()
+        chances = distance if weights is None else distance * weights
+        total = chances.sum()
         if len(chosen) >= min(limit, len(features)) or not total > 0.0:
             break
-        pick = int(random.choice(len(features), p=distance / total))
+        pick = int(random.choice(len(features), p=chances / total))
     return np.concatenate([np.asarray(chosen, dtype=np.int64), np.flatnonzero(~taken)])
