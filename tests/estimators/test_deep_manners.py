@@ -183,6 +183,13 @@ def test_seeds_that_would_differ(tmp_path: Any, monkeypatch: pytest.MonkeyPatch)
     bad_fit("random_state an int", random_state=None)
 
 
+def test_weights_of_rows_are_refused() -> None:
+    with pytest.raises(TypeError, match="takes no sample_weight: its batches count every row once"):
+        small().fit(X, Y, sample_weight=np.ones(len(Y)))
+    with pytest.raises(TypeError, match="fit takes X, y and validation, not weights"):
+        small().fit(X, Y, weights=np.ones(len(Y)))
+
+
 def test_bad_data() -> None:
     bad_fit("120 rows and y 119", y=Y[:119])
     bad_fit("no labels", y=None)

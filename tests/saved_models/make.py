@@ -2,9 +2,9 @@
 
     python tests/saved_models/make.py tests/saved_models/v2
 
-writes one folder a model: `model/`, as `save` writes it, and `expected.npz`, which `tests/storage/test_old_models.py`
-compares with. Run it once for every new version of the format, and commit the result. Folders of earlier versions are
-never written again. `processor.txt` says on what the numbers were computed.
+writes one folder a model, or only for those named after it: `model/`, as `save` writes it, and `expected.npz`, which
+`tests/storage/test_old_models.py` compares with. Run it once for every new version of the format, and commit the
+result. Folders of earlier versions are never written again. `processor.txt` says on what the numbers were computed.
 """
 
 from __future__ import annotations
@@ -133,6 +133,21 @@ def history(model: Any) -> Any:
     model = two_sessions(model).add_examples(*rows(1, 7, begin=6, end=8)).add_classes(*rows(9, 10))
     model.remove_classes([name(6)]).remove_classes([name(2)])  # a novel class, and one of the base session
     return model.rename_class(name(9), "another, longer name").merge_classes([name(7), name(8)], into=name(7))
+
+
+def weights(n: int) -> np.ndarray:
+    """How many times n rows count."""
+    return np.resize([1.0, 2.5, 0.5, 3.0, 1.0], n)
+
+
+def weighted(model: Any, lessons: bool = True) -> Any:
+    """A model fitted to rows with weights, some of them equal, and taught such rows."""
+    X, y = (np.concatenate([part, part[:2]]) for part in base())
+    model.fit(X, y, sample_weight=weights(len(y)))
+    if lessons:
+        for step, given in ((model.add_classes, rows(6, 7)), (model.add_examples, rows(1, 7, begin=2, end=5))):
+            step(*given, sample_weight=weights(len(given[1])))
+    return model
 
 
 def held_out() -> np.ndarray:
@@ -374,7 +389,15 @@ OF_PICTURES: dict[str, Callable[[], Any]] = {
     ),
 }
 
-MODELS = SHALLOW | GROWN | DEEP | OF_PICTURES
+#: All that version 5 added.
+WEIGHTED: dict[str, Callable[[], Any]] = {
+    "weights_tree": lambda: weighted(GPTreeClassifier(**ALWAYS), lessons=False),
+    "weights_lessons": lambda: weighted(GPForestClassifier(**ALWAYS, n_estimators=2)),
+    "weights_growth": lambda: weighted(GPTreeClassifier(**ALWAYS, growth=FEW)),
+    "weights_gibbs": lambda: weighted(GPTreeClassifier.paper("rbf", **ALWAYS, inference=Gibbs(chains=3), growth=FEW)),
+}
+
+MODELS = SHALLOW | GROWN | DEEP | OF_PICTURES | WEIGHTED
 
 #: What `load_model` must be given, of models that only their author's code can make.
 LOAD_WITH: dict[str, Callable[[], dict[str, Any]]] = {
@@ -448,12 +471,14 @@ def expected(folder: Path) -> dict[str, np.ndarray]:
     return out
 
 
-def main(out: Path) -> None:
-    """Write all models into a new folder."""
+def main(out: Path, *names: str) -> None:
+    """Write all models into a new folder, or those that are named."""
     torch.set_num_threads(1)  # as the tests
     out.mkdir(parents=True)
     (out / "processor.txt").write_text(processor() + "\n", encoding="utf-8")
     for key, make in MODELS.items():
+        if names and key not in names:
+            continue
         with warnings.catch_warnings(), small_random_features(lda=25, ridge=25):
             warnings.simplefilter("ignore")
             make().save(out / key / "model")
@@ -461,4 +486,4 @@ def main(out: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), *sys.argv[2:])

@@ -22,6 +22,7 @@ def read_data(
     labels: str | None = None,
     *,
     ids: str | None = None,
+    row_weights: str | None = None,
     need_labels: bool = True,
     known_columns: Sequence[str] | None = None,
     pictures: bool = False,
@@ -32,7 +33,7 @@ def read_data(
     Parameters
     ----------
     path : Path
-    features, labels, ids : str or None
+    features, labels, ids, row_weights : str or None
         The options of these names; None is the default.
     need_labels : bool
         Without it, labels that are not there are None, unless they were asked for by name.
@@ -43,7 +44,7 @@ def read_data(
     encoding : Encoding, optional
         How pictures and texts are encoded.
     """
-    names, encoding = Names(features, labels, ids), encoding or Encoding()
+    names, encoding = Names(features, labels, ids, row_weights), encoding or Encoding()
     found = opened(path, names, encoding.kind, known_columns)
     if isinstance(found, Collection):
         return _encoded(found, need_labels, encoding)

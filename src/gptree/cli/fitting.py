@@ -53,6 +53,7 @@ def fit(
     features: options.Features = None,
     labels: options.Labels = None,
     ids: options.Ids = None,
+    row_weights: options.RowWeights = None,
     encoder: options.Encoder = None,
     weights: options.Weights = None,
     download: options.Download = False,
@@ -71,7 +72,7 @@ def fit(
     check_parent(out)
     _check_folder(out, force)
     encoding = Encoding(encoder, weights, download)
-    train = read_data(data, features, labels, ids=ids, encoding=encoding)
+    train = read_data(data, features, labels, ids=ids, row_weights=row_weights, encoding=encoding)
     held_out = None if test is None else _read_held_out(test, features, labels, train, weights)
     given = {"kernel": kernel, "tree": tree, "predict_at": predict_at}
     settings: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
@@ -140,7 +141,7 @@ def _estimator(paper: bool, trees: int | None, settings: dict[str, Any]) -> Fitt
 def _fit(model: Fitted, train: Data) -> float:
     """Fit; returns the seconds it took."""
     start = time.perf_counter()
-    model.fit(train.X, train.y, ids=train.names)
+    model.fit(train.X, train.y, ids=train.names, sample_weight=train.weights)
     model.encoder_ = train.encoder
     seconds = time.perf_counter() - start
     model.verbose = False  # a bar is for this run; it is no property of the stored model

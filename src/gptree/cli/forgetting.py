@@ -34,6 +34,7 @@ def forget(
     remove_class: Annotated[bool, typer.Option("--remove-class", help="Let a class go with its last example.")] = False,
     features: options.Features = None,
     labels: options.Labels = None,
+    row_weights: options.RowWeights = None,
     weights: options.Weights = None,
     as_json: options.Json = False,
 ) -> None:
@@ -47,7 +48,8 @@ def forget(
     with locked(model):
         classifier = open_model(model)
         change = ability(classifier, "forget")
-        read = [read_for(classifier, path, features, labels, weights=weights, need_labels=True) for path in data or ()]
+        parts = {"row_weights": row_weights, "weights": weights}
+        read = [read_for(classifier, path, features, labels, **parts, need_labels=True) for path in data or ()]
         before: Any = classifier.state_
         change(ids, _joined(read) if read else None, remove_class=remove_class)
         classifier.save(model)
@@ -59,13 +61,15 @@ def forget(
         say(f"forgotten: {len(ids):,} examples; {count:,} classes now; {vectors:,} vectors left the store")
 
 
-def _joined(read: list[Data]) -> tuple[np.ndarray, np.ndarray, list[str]]:
+def _joined(read: list[Data]) -> tuple[np.ndarray, np.ndarray, list[str], np.ndarray]:
     """Rows of several data as one; an id in two of them is one row."""
-    labels = [np.asarray(each.y).tolist() for each in read]
-    parts = [zip(each.ids, each.X, y, strict=True) for each, y in zip(read, labels, strict=True)]
-    rows = {name: (x, label) for part in parts for name, x, label in part}
-    X, y = zip(*rows.values(), strict=True)
-    return np.array(X), np.array(y), list(rows)
+    rows = {}
+    for each in read:
+        weights = np.ones(len(each.X)) if each.weights is None else each.weights
+        for name, x, label, weight in zip(each.ids, each.X, np.asarray(each.y).tolist(), weights, strict=True):
+            rows[name] = (x, label, weight)
+    X, y, weights = zip(*rows.values(), strict=True)
+    return np.array(X), np.array(y), list(rows), np.array(weights)
 
 
 def _clear_store(classifier: Classifier, before: FittedState, ids: set[str], read: list[Data]) -> int:

@@ -65,6 +65,7 @@ def add(
     features: options.Features = None,
     labels: options.Labels = None,
     ids: options.Ids = None,
+    row_weights: options.RowWeights = None,
     weights: options.Weights = None,
     note: options.Note = "",
     author: options.Author = "",
@@ -75,11 +76,13 @@ def add(
     What the model knew it keeps, and gptree undo takes the lesson back.
     """
     with _changing(model, out) as classifier:
-        rows = read_for(classifier, data, features, labels, ids=ids, weights=weights, need_labels=True)
+        parts = {"ids": ids, "row_weights": row_weights, "weights": weights}
+        rows = read_for(classifier, data, features, labels, **parts, need_labels=True)
         y = _as_the_classes(np.asarray(rows.y), classifier)
         _check_newness(data, np.unique(y).tolist(), classifier.classes_.tolist(), examples)
         teach = classifier.add_examples if examples else classifier.add_classes
-        _apply(lambda: teach(rows.X, y, rows.names, note=note, author=author), classifier, out or model, as_json)
+        said = {"sample_weight": rows.weights, "note": note, "author": author}
+        _apply(lambda: teach(rows.X, y, rows.names, **said), classifier, out or model, as_json)
 
 
 @clear_errors

@@ -40,6 +40,7 @@ def read_for(
     labels: str | None,
     *,
     ids: str | None = None,
+    row_weights: str | None = None,
     weights: Path | None = None,
     need_labels: bool = False,
 ) -> Data:
@@ -53,7 +54,7 @@ def read_for(
     description = getattr(model, "encoder_", None)
     encoding = Encoding(weights=weights, model=True, description=description)
     kind: dict[str, Any] = {"need_labels": need_labels, "known_columns": names, "pictures": width is None}
-    data = read_data(path, features, labels, ids=ids, encoding=encoding, **kind)
+    data = read_data(path, features, labels, ids=ids, row_weights=row_weights, encoding=encoding, **kind)
     if description is not None and data.encoder is not None and data.encoder != description:
         raise ValueError(
             f"{path} holds vectors of the encoder {describes(data.encoder)}, but the model was fitted on those of "

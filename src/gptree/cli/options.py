@@ -47,6 +47,15 @@ Ids = Annotated[
         show_default=False,
     ),
 ]
+RowWeights = Annotated[
+    str | None,
+    typer.Option(
+        help="How many times each row of DATA counts, 0 or more: an array of an .npz file, a column of a table, or a "
+        "further .npy file.",
+        metavar="NAME",
+        show_default=False,
+    ),
+]
 Encoder = Annotated[
     str | None,
     typer.Option(

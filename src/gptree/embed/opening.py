@@ -47,9 +47,19 @@ def collection_of(data: Path | TableFile, names: Names, kind: str | None) -> Col
         for option, name in (("--features", names.features), ("--labels", names.labels), ("--ids", names.ids)):
             if name is not None:
                 raise ValueError(f"{data} is a folder, whose files give names and labels, so leave {option} out.")
+        _check_no_weights(data, names)
         return ImageFolder(data)
+    _check_no_weights(data if isinstance(data, Path) else data.path, names)
     image = names.features if kind == "image" or names.features == IMAGE else None
     return Table(data, text=None if image else names.features, image=image, label=names.labels, id=names.ids)
+
+
+def _check_no_weights(path: Path, names: Names) -> None:
+    if names.weights is not None:
+        raise ValueError(
+            f"{path} holds pictures or texts, and --row-weights belong to vectors: make vectors of them with gptree "
+            "embed, and put an array of weights beside them."
+        )
 
 
 def _is_raw(table: TableFile, names: Names, known_columns: Sequence[str] | None) -> bool:

@@ -7,7 +7,8 @@
 | .csv     | columns `--features a,b,c` (default all others) | the column `--labels` (default label) | id, else path |
 | .parquet | as .csv                                         | as .csv                               | as .csv       |
 
-No file can run code.
+`--row-weights` names an array, a column or a further .npy file of numbers: how many times each row counts. No file can
+run code.
 """
 
 from __future__ import annotations
@@ -43,6 +44,8 @@ class Data:
         The ids of the rows, where the file has some.
     encoder : dict or None
         The description of the encoder of X, where it is known.
+    weights : ndarray (n,) or None
+        How many times each row counts, where that was asked for.
     """
 
     path: Path
@@ -51,6 +54,7 @@ class Data:
     columns: tuple[str, ...] | None = None
     names: tuple[str, ...] | None = None
     encoder: Mapping[str, Any] | None = None
+    weights: np.ndarray | None = None
 
     @property
     def ids(self) -> list[str]:
@@ -65,6 +69,7 @@ class Names:
     features: str | None = None
     labels: str | None = None
     ids: str | None = None
+    weights: str | None = None
 
 
 def read_vectors(
@@ -123,7 +128,8 @@ def _read_npz(path: Path, names: Names, need_labels: bool) -> Data:
         if names.ids is not None or (key in arrays and names.features in (None, FEATURES)):
             ids = tuple(map(str, _array(path, arrays, key, "--ids").tolist()))
         encoder = _array(path, arrays, "encoder", "") if "encoder" in arrays else None
-    return Data(path, X, y, None, ids, _encoder(encoder))
+        weights = None if names.weights is None else _array(path, arrays, names.weights, "--row-weights")
+    return Data(path, X, y, None, ids, _encoder(encoder), weights)
 
 
 def _encoder(text: np.ndarray | None) -> dict[str, Any] | None:
@@ -141,12 +147,15 @@ def _read_npy(path: Path, names: Names, need_labels: bool) -> Data:
             raise ValueError(f"{path}: an .npy file holds one array, so {option} has no meaning here.")
     if names.labels is None and need_labels:
         raise ValueError(f"{path} holds features only: name the file of the labels, --labels labels.npy.")
-    return Data(path, _read_array(path), None if names.labels is None else _read_array(Path(names.labels)))
+    y, weights = (None if name is None else _read_array(Path(name)) for name in (names.labels, names.weights))
+    return Data(path, _read_array(path), y, weights=weights)
 
 
 def _read_array(path: Path) -> np.ndarray:
     if not path.is_file():
-        raise ValueError(f"{path}: there is no such file; with .npy features, --labels names an .npy file.")
+        raise ValueError(
+            f"{path}: there is no such file; with .npy features, --labels and --row-weights name .npy files."
+        )
     return _load(path, np.ndarray, "numpy.save(path, array)")
 
 
@@ -188,7 +197,10 @@ def _read_csv(table: TableFile, names: Names, need_labels: bool, known_columns: 
     numbers = [_parsed_column(path, name, cells.get(name, ()), lines) for name in columns]
     X = np.array(numbers, dtype=np.float64).reshape(len(columns), len(lines)).T
     y = None if label is None else _parsed_labels(path, label, cells.get(label, ()))
-    return Data(path, X, y, columns, None if ids is None else tuple(cells.get(ids, ())))
+    weights = (
+        None if names.weights is None else _parsed_column(path, names.weights, cells.get(names.weights, ()), lines)
+    )
+    return Data(path, X, y, columns, None if ids is None else tuple(cells.get(ids, ())), weights=weights)
 
 
 def _parsed_column(path: Path, name: str, cells: Sequence[str], lines: list[tuple[int, list[str]]]) -> np.ndarray:
@@ -215,7 +227,7 @@ def _read_parquet(table: TableFile, names: Names, need_labels: bool, known_colum
 
     path, frame = table.path, table.frame
     columns, label, ids = _choose_columns(path, list(frame.columns), names, need_labels, known_columns)
-    for name in columns:
+    for name in (*columns, *([] if names.weights is None else [names.weights])):
         if not pandas.api.types.is_numeric_dtype(frame[name]):
             raise ValueError(
                 f"{path}, column '{name}' holds {frame[name].dtype}, not numbers: name the columns to use with "
@@ -223,11 +235,12 @@ def _read_parquet(table: TableFile, names: Names, need_labels: bool, known_colum
             )
     X = frame[list(columns)].to_numpy(dtype=np.float64, na_value=np.nan)
     named = None if ids is None else tuple(map(str, frame[ids].tolist()))
+    weights = None if names.weights is None else frame[names.weights].to_numpy(dtype=np.float64, na_value=np.nan)
     if label is None:
-        return Data(path, X, None, columns, named)
+        return Data(path, X, None, columns, named, weights=weights)
     if frame[label].isna().to_numpy().any():
         raise ValueError(f"{path}: a label in column '{label}' is empty; fill it in or remove the row.")
-    return Data(path, X, np.array(frame[label].tolist()), columns, named)
+    return Data(path, X, np.array(frame[label].tolist()), columns, named, weights=weights)
 
 
 def _choose_columns(
@@ -244,11 +257,11 @@ def _choose_columns(
         columns = tuple(name.strip() for name in names.features.split(","))
     else:
         columns = None if known_columns is None else tuple(known_columns)
-    free = [name for name in IDS if name in header and name != label and name not in (columns or ())]
-    ids = names.ids or next(iter(free), None)
+    taken = (label, names.weights, *(columns or ()))
+    ids = names.ids or next((name for name in IDS if name in header and name not in taken), None)
     if columns is None:
-        columns = tuple(name for name in header if name not in (label, ids))
-    missing = [name for name in (*columns, *([] if ids is None else [ids])) if name not in header]
+        columns = tuple(name for name in header if name not in (label, ids, names.weights))
+    missing = [name for name in (*columns, ids, names.weights) if name is not None and name not in header]
     if missing:
         raise ValueError(f"{path} has no column {listed(missing)}; it has {listed(header)}.")
     return columns, label, ids
@@ -278,6 +291,9 @@ def _checked(data: Data, pictures: bool) -> Data:
         if len(data.names) != len(X):
             raise ValueError(f"{path}: {len(X)} rows of features, but {len(data.names)} ids.")
         check_ids(path, data.names)
+    if data.weights is not None and (data.weights.shape != X.shape[:1] or data.weights.dtype.kind not in "biuf"):
+        given = f"{data.weights.dtype} of shape {data.weights.shape}"
+        raise ValueError(f"{path}: --row-weights are numbers, one for each of {len(X)} rows, not {given}.")
     return data if data.y is None else replace(data, y=_checked_labels(path, data.y, len(X)))
 
 

@@ -21,7 +21,7 @@ from torch import nn
 
 from gptree.deep import Augmentation, Source, Trained, Training, VariationalTree, plot_curves, train
 from gptree.deep.loop.task import Rows, split_rows
-from gptree.estimators.deep_checks import ClassifierRows, check_parameters, chosen_rows
+from gptree.estimators.deep_checks import ClassifierRows, check_parameters, chosen_rows, require_no_weights
 from gptree.estimators.deep_growth import Embedded, base_session
 from gptree.estimators.deep_inputs import Inputs, as_source, class_numbers, dtype_of, labels_of
 from gptree.estimators.deep_presets import Experiment, Version, preset
@@ -202,7 +202,7 @@ class DeepGPTreeClassifier(SettingsParameters, ClassifierMixin, BaseEstimator):
 
     # ------------------------------------------------------------------------------------------------ fitting
 
-    def fit(self, X: Any, y: Any = None, *, validation: tuple[Any, Any] | None = None) -> Self:
+    def fit(self, X: Any, y: Any = None, *, validation: tuple[Any, Any] | None = None, **unknown: Any) -> Self:
         """Fit to inputs and labels. A failed fit leaves the estimator as it was.
 
         Parameters
@@ -215,11 +215,14 @@ class DeepGPTreeClassifier(SettingsParameters, ClassifierMixin, BaseEstimator):
         validation : (X, y), optional
             In place of the share of X that `Training(validation=…)` sets aside to be measured after every epoch and to
             calibrate in the end; none of them in X, unless `Training(calibrate=False)` has them measured and no more.
+        **unknown : dict
+            Nothing else: weights of rows are refused, since the batches of a training count every row once.
 
         Returns
         -------
         self
         """
+        require_no_weights(unknown)
         self.state_ = self._fit(X, y, validation)
         return self
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 import warnings
+from collections.abc import Mapping
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -93,6 +94,18 @@ def _check_base_session(estimator: Any) -> None:
         "how confident the tree is, is chosen by the scale of its kernel: give a ScaleKernel, or "
         "Training(calibrate=False).",
     )
+
+
+def require_no_weights(unknown: Mapping[str, Any]) -> None:
+    """Raise a TypeError if `fit` was given more than it takes."""
+    if "sample_weight" in unknown:
+        raise TypeError(
+            "the training of a network takes no sample_weight: its batches count every row once. Leave rows out or "
+            "repeat them; or train, and then fit a forest to the embeddings of all rows: "
+            "GPForestClassifier().fit(model.embed(X), y, sample_weight=…)."
+        )
+    if unknown:
+        raise TypeError(f"fit takes X, y and validation, not {', '.join(unknown)}.")
 
 
 def _takes_held_out(classifier: Any) -> bool:

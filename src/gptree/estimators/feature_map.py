@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator, TransformerMixin, clone
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from gptree.maths.sphere import unit_length
 from gptree.storage import JsonValue
@@ -34,8 +34,11 @@ class _FloatTransformer(JsonValue, TransformerMixin, BaseEstimator, ABC):
         return np.asarray(validate_data(self, X, dtype=[np.float64, np.float32], reset=reset))
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> _FloatTransformer:
-        X = self._validated(X, reset=True)
-        self._learn(X, None if sample_weight is None else np.asarray(sample_weight, dtype=float))
+        X, weights = self._validated(X, reset=True), None
+        if sample_weight is not None:
+            weights = np.asarray(_check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True))
+            X, weights = X[weights > 0], weights[weights > 0]
+        self._learn(X, weights)
         return self
 
     def transform(self, X: Any) -> np.ndarray:
@@ -80,8 +83,7 @@ class SphereMap(_FloatTransformer):
         self.non_negative_ = all(bool((X[some] >= 0).all()) for some in row_chunks(X))
         total = np.zeros(X.shape[1])  # in float64: a float32 sum over a million rows loses several digits
         for some in row_chunks(X):
-            rows = self._first(X[some])
-            total += (rows if weights is None else rows * weights[some, None]).sum(0)
+            total += self._first(X[some]).sum(0) if weights is None else weights[some] @ self._first(X[some])
         self.mean_ = (total / (len(X) if weights is None else weights.sum())).astype(X.dtype)
 
     def _first(self, X: np.ndarray) -> np.ndarray:

@@ -45,15 +45,15 @@ class LeftOutMixin(TreeEstimator):
 def left_out_rows(state: FittedState, predict_at: PredictAt) -> LeftOutRows:
     """See `LeftOutMixin.left_out`."""
     y, scores = state.y, with_prior(state.left_out, state.class_log_prior, state.X)
-    rows = np.arange(len(y))
+    rows, weights = np.arange(len(y)), state.weights
     if state.grown is not None:
         rows = state.grown.rows.cpu().numpy()
         y = np.zeros(len(state.y), dtype=np.int64)  # results at rows that are not in memory are dropped
         y[rows] = state.grown.y.cpu().numpy()
-        scores = None
+        scores, weights = None, None
         if state.grown.left_out is not None:
             scores = state.grown.left_out.new_zeros(len(y), state.grown.left_out.shape[1])
             scores[state.grown.rows] = state.grown.left_out
-    log_p = left_out_predictions(state.model, y, scores, predict_at=predict_at).log_probabilities
+    log_p = left_out_predictions(state.model, y, scores, weights, predict_at).log_probabilities
     ids = state.ids
     return LeftOutRows(tuple(ids[row] for row in rows), y[rows], np.exp(log_p.cpu().numpy()[rows]))
