@@ -59,7 +59,7 @@ def losses_of(means: list[float], noise: float, n: int = 50) -> np.ndarray:
 
 
 def test_clear_evidence_chooses_the_lowest() -> None:
-    found = choose(losses_of([0.5, 0.1, 0.4, 0.5, 0.5, 0.6], noise=0.1), 5.0)
+    found = choose(losses_of([0.5, 0.1, 0.4, 0.5, 0.5, 0.6], noise=0.1), default=5.0)
     assert found.scale == 0.5
     assert found.default == 5.0
     assert found.rows == 50
@@ -68,18 +68,18 @@ def test_clear_evidence_chooses_the_lowest() -> None:
 
 def test_within_a_standard_error_the_scale_nearest_to_the_default_is_taken() -> None:
     losses = losses_of([0.10, 0.13, 0.14, 0.155, 0.3, 0.4], noise=0.25)
-    found = choose(losses, 5.0)
+    found = choose(losses, default=5.0)
     best = losses[:, 0]
     for k in range(len(SCALES)):  # as written, one by one
         difference = losses[:, k] - best
         assert found.error[k] == pytest.approx(np.sqrt(np.var(difference, ddof=1) / 50))
     assert found.scale == 2.5
-    assert choose(losses, 1.25).scale == 1.25
-    assert choose(losses_of([0.1] * 6, noise=0.1), 5.0).scale == 5.0
+    assert choose(losses, default=1.25).scale == 1.25
+    assert choose(losses_of([0.1] * 6, noise=0.1), default=5.0).scale == 5.0
 
 
 def test_without_rows_the_default_stays() -> None:
-    found = choose(np.zeros((0, len(SCALES))), 1.25)
+    found = choose(np.zeros((0, len(SCALES))), default=1.25)
     assert (found.scale, found.rows) == (1.25, 0)
     assert np.isnan(found.nll).all()
 
@@ -134,7 +134,8 @@ def test_rows_are_asked_of_models_that_have_not_seen_them(tree, masked: bool) ->
 
         return model.state_.model, scores
 
-    losses = left_out_losses(rows, 6, fit, 0.0)
+    losses, counts = left_out_losses(rows, 6, fit, 0.0)
+    assert (counts == 1).all()
     assert len(losses) == sum(len(out.codes) for out in asked) > 0
     assert len(asked) <= MOST_FOLDS
     assert all(sum(len(out.codes) for out in asked[:k]) < ENOUGH_ROWS for k in range(len(asked)))

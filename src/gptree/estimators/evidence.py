@@ -75,14 +75,14 @@ def default_scale(n_rows: int, n_classes: int) -> float:
     return min(SCALES, key=lambda scale: abs(scale**0.5 - root))
 
 
-def choose(losses: np.ndarray, counts: np.ndarray, default: float) -> ScaleEvidence:
+def choose(losses: np.ndarray, counts: np.ndarray | None = None, *, default: float) -> ScaleEvidence:
     """The scale nearest to the default whose NLL is within one standard error of the lowest.
 
     Parameters
     ----------
     losses : ndarray (rows, scales)
         NLL of left-out rows at each of `SCALES`.
-    counts : ndarray (rows,)
+    counts : ndarray (rows,), optional
         How many times each row counts; for the error it is one row all the same.
     default : float
     """
@@ -90,7 +90,7 @@ def choose(losses: np.ndarray, counts: np.ndarray, default: float) -> ScaleEvide
     if n < 2:
         nothing = np.full(len(SCALES), np.nan)
         return ScaleEvidence(default, default, n, nothing, nothing)
-    shares = counts / counts.sum()
+    shares = np.full(n, 1 / n) if counts is None else counts / counts.sum()
     nll = shares @ losses
     best = int(nll.argmin())
     gaps = losses - losses[:, [best]]

@@ -170,7 +170,7 @@ class _TreeClassifier(ForgetMixin, OpenSetMixin, AnswersMixin, ExplainMixin, Lef
                     fitted["evidence"] = evidence
                 data = _training_data(rows, classes.tolist(), prior, log_prior)
                 if inference.inducing is not None:
-                    large_nodes, inducing = _inducing(inference, data.X, data.y, classes.tolist(), seed, data.weights)
+                    large_nodes, inducing = _inducing(inference, data.X, data.y, classes.tolist(), seed)
                     data = replace(data, inducing=inducing)
                 left_out, codes = prior.left_out, data.y
                 if mask is not None:
@@ -214,7 +214,7 @@ class _TreeClassifier(ForgetMixin, OpenSetMixin, AnswersMixin, ExplainMixin, Lef
             return model, scores
 
         default = default_scale(len(rows.codes), len(labels))
-        return choose(*left_out_losses(rows, len(labels), fit, prior.noise), default)
+        return choose(*left_out_losses(rows, len(labels), fit, prior.noise), default=default)
 
     def _build_trees(
         self, features: Tensor, codes: np.ndarray, labels: list[Any], seeds: list[int], counted: Tensor | None
@@ -267,12 +267,11 @@ def _training_data(rows: Rows, labels: list[Any], prior: ExpertPrior, log_prior:
 
 
 def _inducing(
-    inference: Inference, features: Tensor, codes: np.ndarray, labels: list[Any], seed: int, counted: Tensor | None
+    inference: Inference, features: Tensor, codes: np.ndarray, labels: list[Any], seed: int
 ) -> tuple[LargeNodes, np.ndarray]:
     """All nodes see all their rows, through the inducing points of their classes; and which rows those are."""
     assert inference.inducing is not None
-    weights = None if counted is None else counted.cpu().numpy()
-    rows = class_inducing(features.cpu().numpy(), codes, inference.inducing, label_hashes(labels), seed, weights)
+    rows = class_inducing(features.cpu().numpy(), codes, inference.inducing, label_hashes(labels), seed)
     return FixedInducingPoints(inducing=inference.cap, points=len(features)), rows
 
 

@@ -38,8 +38,8 @@ class SubsetOfData(Settings):
     def __post_init__(self) -> None:
         require(self.points >= 2, f"a node needs at least two points, got points={self.points}.")
 
-    def order(self, features: np.ndarray, random: np.random.Generator, weights: np.ndarray | None = None) -> np.ndarray:
-        """The order in which a class's rows (n, d) are taken: at random, whatever their weights (n,)."""
+    def order(self, features: np.ndarray, random: np.random.Generator) -> np.ndarray:
+        """The order in which a class's rows (n, d) are taken: at random."""
         return random.permutation(len(features))
 
 
@@ -62,9 +62,9 @@ class InducingPoints(Settings):
     def __post_init__(self) -> None:
         require(self.points >= 2, f"a node needs at least two inducing points, got points={self.points}.")
 
-    def order(self, features: np.ndarray, random: np.random.Generator, weights: np.ndarray | None = None) -> np.ndarray:
+    def order(self, features: np.ndarray, random: np.random.Generator) -> np.ndarray:
         """The order in which a class's rows (n, d) are taken: as k-means++ seeds, each far from those before it."""
-        return kmeans_plus_plus_order(features, random, self.points, weights)
+        return kmeans_plus_plus_order(features, random, limit=self.points)
 
 
 @dataclass(frozen=True)
@@ -111,14 +111,7 @@ def as_large_nodes(value: str | int | LargeNodes | None, sparse: bool) -> LargeN
     return SubsetOfData(int(value)) if isinstance(value, int | np.integer) else value
 
 
-def class_inducing(
-    features: np.ndarray,
-    y: np.ndarray,
-    count: int,
-    hashes: np.ndarray,
-    seed: int,
-    weights: np.ndarray | None = None,
-) -> np.ndarray:
+def class_inducing(features: np.ndarray, y: np.ndarray, count: int, hashes: np.ndarray, seed: int) -> np.ndarray:
     """Inducing points of every class, as k-means++ seeds; all rows of a class that has no more.
 
     A row that equals one taken before, in its class or in another, is left out, unless it is the first of its class:
@@ -134,8 +127,6 @@ def class_inducing(
     hashes : uint64 array (C,)
         `label_hashes` of the labels.
     seed : int
-    weights : array (n,), optional
-        How many times each row counts.
 
     Returns
     -------
@@ -147,9 +138,8 @@ def class_inducing(
     rows = []
     for c, members in enumerate(np.split(order, np.cumsum(np.bincount(y, minlength=len(hashes)))[:-1])):
         random = node_generator(seed, node_key(hashes[c : c + 1]))
-        counted = None if weights is None else weights[members]
         # paper section 3.3
-        for place, row in enumerate(members[kmeans_plus_plus_order(features[members], random, count, counted)[:count]]):
+        for place, row in enumerate(members[kmeans_plus_plus_order(features[members], random, count)[:count]]):
             key = (features[row] + 0.0).tobytes()  # −0 is 0
             if place == 0 or key not in taken:
                 rows.append(row)

@@ -106,11 +106,7 @@ def _class_rows(data: TrainingData, large_nodes: LargeNodes | None, hashes: np.n
         shuffled = [r.permutation(each) for r, each in zip(random, rows, strict=True)]
         return [each[np.argsort(place[each], kind="stable")] for each in shuffled]
     features = data.X.cpu().numpy()
-    weights = None if data.weights is None else data.weights.cpu().numpy()
-    return [
-        each[large_nodes.order(features[each], r, None if weights is None else weights[each])]
-        for r, each in zip(random, rows, strict=True)
-    ]
+    return [each[large_nodes.order(features[each], r)] for r, each in zip(random, rows, strict=True)]
 
 
 def _node_rows(
