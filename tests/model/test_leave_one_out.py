@@ -28,7 +28,7 @@ from gptree.maths import gram
 from gptree.maths.kernels import kernel_at
 from gptree.maths.quadrature import log_sigmoid_expectation
 from gptree.model import ForestModel, TrainingData, node_problems
-from gptree.model.leave_one_out import left_out_predictions, novelty_threshold
+from gptree.model.leave_one_out import left_out_predictions, novelty_threshold, smallest_share
 from gptree.tree import ClassTree
 
 SETTLED = CoordinateAscent(sweeps=5000, tolerance=1e-14)
@@ -271,7 +271,8 @@ def test_threshold_by_hand() -> None:
     novelty, y = np.array([0.4, 0.1, 0.3, 0.2]), np.array([0, 0, 1, 1])
     assert novelty_threshold(novelty, y, 0.2) == pytest.approx(0.4)
     assert novelty_threshold(novelty, y, 0.5) == pytest.approx(0.25)
-    assert novelty_threshold(novelty, y, 0.1) == pytest.approx(0.7)  # half-way from the largest to 1
+    assert novelty_threshold(novelty, y, 0.18) == pytest.approx(0.46)  # a tenth of the way from the largest to 1
+    assert novelty_threshold(novelty, y, 0.1) == pytest.approx(0.5)  # four points support a sixth
     assert novelty_threshold(novelty, y, 0.0) == 1.0
     assert novelty_threshold(novelty, y, 1.0) == 0.0
 
@@ -297,12 +298,23 @@ def test_a_share_is_a_share(reject: float) -> None:
         novelty_threshold(np.array([0.5]), np.array([0]), reject)
 
 
-@pytest.mark.parametrize(("points", "reject"), [(3, 0.05), (9, 0.1), (40, 0.05)])
-def test_new_points_pass_as_often_as_asked(points: int, reject: float) -> None:
+def test_a_share_needs_points_beyond_it() -> None:
+    def share(*sizes: int) -> float:
+        return smallest_share(np.repeat(np.arange(len(sizes)), sizes))
+
+    assert share(3, 3, 3, 3, 3, 3, 3, 3) == pytest.approx(4 / 25)
+    assert share(100, 100) == pytest.approx(4 / 201)
+    assert share(2, 2) == share(1, 1, 1) == 1 / 6
+    assert share(30, 30, 1) == pytest.approx(4 / 61)  # the only example of a class does not count
+    assert share(90, 10) == pytest.approx(4 / (1 / (90 / 180**2 + 10 / 20**2) + 1))
+
+
+@pytest.mark.parametrize(("points", "asked", "reject"), [(3, 0.05, 1 / 6), (40, 0.05, 4 / 41), (40, 0.2, 0.2)])
+def test_new_points_pass_as_often_as_asked(points: int, asked: float, reject: float) -> None:
     """Known novelty is uniform here, so a threshold t turns away 1 − t; 4,000 draws, a 5σ bound."""
     random = np.random.default_rng(0)
     y = np.zeros(points, dtype=int)
-    shares = np.array([1 - novelty_threshold(random.random(points), y, reject) for _ in range(4000)])
+    shares = np.array([1 - novelty_threshold(random.random(points), y, asked) for _ in range(4000)])
     assert abs(shares.mean() - reject) < 5 * shares.std() / math.sqrt(len(shares))
 
 

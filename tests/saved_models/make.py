@@ -443,8 +443,8 @@ def expected(folder: Path) -> dict[str, np.ndarray]:
     -------
     dict of arrays
         `X` are n query rows, and `log_proba` (n, C), `classes` (C,) and `classes_dtype` what is predicted; `single` is
-        `in_single_precision`. Where the model has them: `feature_names`; `novelty` (n,), its `threshold` (), and
-        `neighbours` (k, 2), entries and rows of the nearest examples of the first query; `log_proba_after_undo`; and
+        `in_single_precision`. Where the model has them: `feature_names`; `novelty` (n,), and `neighbours`
+        (k, 2), entries and rows of the nearest examples of the first query; `log_proba_after_undo`; and
         `log_proba_after_add`, after further classes `X_add`, `y_add`.
     """
     model, inputs = load(folder), PICTURES if folder.name in OF_PICTURES else BLOBS
@@ -460,7 +460,7 @@ def expected(folder: Path) -> dict[str, np.ndarray]:
         out["feature_names"] = model.feature_names_in_.astype(str)
     if not hasattr(model, "journal_"):
         return out
-    out["novelty"], out["threshold"] = model.novelty_score(X), np.array(model.novelty_threshold())
+    out["novelty"] = model.novelty_score(X)
     out["neighbours"] = np.array([(near.entry, near.row) for near in model.explain(X[:1])[0].neighbours])
     if len(model.journal_) > 1:
         out["log_proba_after_undo"] = load(folder).undo().predict_log_proba(X)

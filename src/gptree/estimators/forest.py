@@ -26,6 +26,7 @@ from gptree.estimators.feature_map import make_feature_map
 from gptree.estimators.forgetting import ForgetMixin
 from gptree.estimators.left_out import LeftOutMixin
 from gptree.estimators.open_set import OpenSetMixin
+from gptree.estimators.posterior import PosteriorMixin
 from gptree.estimators.prior import ExpertPrior, Rows, fit_prior
 from gptree.estimators.row_order import direction, distinct, shuffled
 from gptree.estimators.state import FittedState, map_features, on_sphere, with_ids, with_prior
@@ -55,7 +56,7 @@ UNSETTLED_SHARE = 0.05
 
 
 @dataclass(eq=False, repr=False)
-class _TreeClassifier(ForgetMixin, OpenSetMixin, AnswersMixin, ExplainMixin, LeftOutMixin):
+class _TreeClassifier(ForgetMixin, OpenSetMixin, AnswersMixin, ExplainMixin, LeftOutMixin, PosteriorMixin):
     """Behaviour that a single tree and a forest share."""
 
     @change

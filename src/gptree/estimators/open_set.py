@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from gptree.estimators.base import TreeEstimator
 from gptree.estimators.known_rows import known_rows
 from gptree.estimators.state import FittedState, Query
 from gptree.inference import PredictAt
-from gptree.model import novelty, novelty_threshold
+from gptree.model import novelty, novelty_threshold, smallest_share
 
 
 class OpenSetMixin(TreeEstimator):
@@ -38,8 +39,9 @@ class OpenSetMixin(TreeEstimator):
     def predict_open(self, X: Any, reject: float = 0.05, unknown: Any = None) -> np.ndarray:
         """The most probable label of each row, or `unknown` where its novelty is too high for any of the classes.
 
-        The threshold comes from the training data alone: a share `reject` of the known examples that the model keeps,
-        each scored without itself, would be turned away.
+        The threshold comes from the training data alone: a share `reject` of the known examples, each scored without
+        itself, would be turned away. Where they are too few to tell, the smallest share that they support is taken, and
+        a warning names it.
 
         Parameters
         ----------
@@ -109,4 +111,12 @@ def _novelty(query: Query) -> np.ndarray:
 def _threshold(state: FittedState, predict_at: PredictAt, reject: float) -> float:
     """See `novelty_threshold`."""
     known = known_rows(state, predict_at)
-    return novelty_threshold(known.novelty, known.y, reject)
+    threshold, least = novelty_threshold(known.novelty, known.y, reject), smallest_share(known.y)
+    if 0.0 < reject < least:
+        warnings.warn(
+            f"{len(known.y)} left-out examples are too few to turn away a share of {reject:g} of known rows: the "
+            f"smallest that they support, {least:.2g}, is taken. Give more examples, or ask for more.",
+            UserWarning,
+            stacklevel=3,
+        )
+    return threshold

@@ -84,6 +84,14 @@ class DensePosterior:
         # paper (12)
         return prior - explained
 
+    def covariance(self, factors: Tensor, cross: Tensor, prior: Tensor) -> Tensor:
+        """(S, V, T, T) from k(X[rows], x⋆) (V, N, T) and k(x⋆, x⋆) (V, T, T), as `variance`."""
+        if cross.shape[1] <= EXPLICIT_ORDER:
+            half = factors @ cross
+        else:
+            half = torch.linalg.solve_triangular(factors, self.sites.sqrt().unsqueeze(-1) * cross, upper=False)
+        return prior - half.mT @ half
+
     @property
     def factors(self) -> int:
         """How many draws have factors of their own."""
@@ -140,6 +148,11 @@ class LinearPosterior:
         # paper (12)
         return torch.stack([_row_norms(L, rows) for L in factors])
 
+    def covariance(self, factors: Tensor, cross: Tensor, prior: Tensor) -> Tensor:
+        """(S, V, T, T) from φ(x⋆)ᵀ (1, d, T)."""
+        half = torch.linalg.solve_triangular(factors, cross.expand(*factors.shape[:2], -1, -1), upper=False)
+        return half.mT @ half
+
     @property
     def factors(self) -> int:
         return len(self.sites)
@@ -194,6 +207,12 @@ class SparsePosterior:
         # paper (14)
         explained = a.square().sum(-1) - _row_norms(factor, a)
         return (prior - explained).unsqueeze(0)
+
+    def covariance(self, factors: Tensor, cross: Tensor, prior: Tensor) -> Tensor:
+        root, factor = factors
+        a = torch.linalg.solve_triangular(root, cross, upper=False)
+        half = torch.linalg.solve_triangular(factor, a, upper=False)
+        return (prior - a.mT @ a + half.mT @ half).unsqueeze(0)
 
     @property
     def factors(self) -> int:

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn.functional import logsigmoid
 
 from gptree.inference.grams import Grams, finite
-from gptree.inference.posterior import LinearPosterior, NodePosterior
+from gptree.inference.posterior import LinearPosterior, NodePosterior, select
 from gptree.maths.kernels import gram, gram_diagonal, kernel_at, linear_features
 from gptree.maths.quadrature import log_mean_exp, log_sigmoid_expectation
 
@@ -193,6 +193,34 @@ class NodePredictor:
             mean[p.nodes] = m.mean(1)
             variance[p.nodes] = self._variance(i, x, cross).mean(0) + m.var(1, correction=0)
         return mean, variance
+
+    @torch.no_grad()
+    def joint(self, x: Tensor, nodes: Tensor) -> tuple[Tensor, Tensor]:
+        """Moments of g⋆ at all points together: means (S, V, T) and covariances (S or 1, V, T, T) of S draws each.
+
+        Parameters
+        ----------
+        x : tensor (T, d)
+        nodes : int64 tensor (V,)
+            With equally many draws.
+        """
+        means, covariances = [], []
+        for node in nodes:
+            (p,) = (p for p in self.posteriors if bool((p.nodes == node).any()))
+            p = select(p, (p.nodes == node).nonzero()[:, 0])
+            kernel = kernel_at(self.grams.kernel, p.nodes) if self.grams.per_node else self.grams.kernel
+            one = x[None] if self.grams.per_node else x
+            prior = gram(kernel, one, one).reshape(1, len(x), len(x))
+            if isinstance(p, LinearPosterior):
+                features = linear_features(self.grams.kernel, x)
+                assert features is not None
+                k = features.mT.unsqueeze(0)
+            else:
+                rows = self.grams.X[p.rows] if self.grams.per_node else self.grams.X[p.rows[0]]
+                k = gram(kernel, rows, one).reshape(1, -1, len(x))
+            means.append((p.weights.transpose(0, 1) @ k).transpose(0, 1))
+            covariances.append(p.covariance(p.factoriser(self.grams)(slice(0, p.factors)), k, prior))
+        return torch.cat(means, 1), torch.cat(covariances, 1)
 
     @torch.no_grad()
     def explained_share(self, x: Tensor) -> Tensor:

@@ -1,7 +1,7 @@
 """Trees and node posteriors together: class log-probabilities, left-out predictions, files."""
 
 from gptree.model.forest import ForestModel, fit_forest
-from gptree.model.leave_one_out import LeftOut, left_out_predictions, novelty, novelty_threshold
+from gptree.model.leave_one_out import LeftOut, left_out_predictions, novelty, novelty_threshold, smallest_share
 from gptree.model.node_data import TrainingData, node_problems
 from gptree.model.prior_means import node_log_odds, training_log_odds
 
@@ -15,5 +15,6 @@ __all__ = [
     "node_problems",
     "novelty",
     "novelty_threshold",
+    "smallest_share",
     "training_log_odds",
 ]

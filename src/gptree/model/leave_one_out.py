@@ -30,6 +30,9 @@ from gptree.tree import class_log_probabilities
 
 Array = TypeVar("Array", Tensor, np.ndarray)
 
+#: So many left-out points should lie beyond a threshold; but no more than this share is turned away unasked.
+POINTS_BEYOND, MOST_UNASKED = 4, 1 / 6
+
 
 @dataclass(frozen=True)
 class LeftOut:
@@ -86,20 +89,36 @@ def novelty_threshold(novelty: np.ndarray, y: np.ndarray, reject: float) -> floa
     Classes count equally. The distribution function is linear between the points, with room for one more: of n equal
     ones the k-th stands at k / (n + 1), which is where a new point falls on average; it starts at 0 and ends at 1.
     Without its only example nothing is known of a class: such points count only if there are no others.
+
+    Few points do not tell where their largest values lie, and each of them knew one example of its class less than new
+    points do. So a positive share is at least the `smallest_share` that they support.
     """
     novelty, y = np.asarray(novelty, dtype=float), np.asarray(y)
     if not 0.0 <= reject <= 1.0:
         raise ValueError(f"reject is a share of the known points and must lie between 0 and 1, got {reject!r}.")
+    if reject > 0.0:
+        reject = max(reject, smallest_share(y))
+    chosen, weight = _class_weights(y)
+    novelty = novelty[chosen]
+    order = np.argsort(novelty)
+    points = 1.0 / np.square(weight).sum()  # so many equal ones
+    share = np.cumsum(weight[order]) * points / (points + 1.0)
+    return float(np.interp(1.0 - reject, [0.0, *share, 1.0], [0.0, *novelty[order], 1.0]))
+
+
+def smallest_share(y: np.ndarray) -> float:
+    """The smallest share to turn away that known points of classes y (n,) support: some points must lie beyond it."""
+    _, weight = _class_weights(np.asarray(y))
+    return min(POINTS_BEYOND / (1.0 / np.square(weight).sum() + 1.0), MOST_UNASKED)
+
+
+def _class_weights(y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Which points count (n,), and their weights, by which classes count equally; they sum to one."""
     _, codes, counts = np.unique(y, return_inverse=True, return_counts=True)
     count = counts[codes]
-    if (count > 1).any():
-        novelty, count = novelty[count > 1], count[count > 1]
-    order = np.argsort(novelty)
-    weight = np.reciprocal(count[order], dtype=float)
-    weight /= weight.sum()
-    points = 1.0 / np.square(weight).sum()  # so many equal ones
-    share = np.cumsum(weight) * points / (points + 1.0)
-    return float(np.interp(1.0 - reject, [0.0, *share, 1.0], [0.0, *novelty[order], 1.0]))
+    chosen = count > 1 if (count > 1).any() else count > 0
+    weight = np.reciprocal(count[chosen], dtype=float)
+    return chosen, weight / weight.sum()
 
 
 # ------------------------------------------------------------------------------------------------------- cavities
