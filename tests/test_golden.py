@@ -33,7 +33,8 @@ from gptree.experts import (
     SklearnExpert,
 )
 from gptree.experts.calibration import best_temperature, temperature_centre
-from gptree.experts.pool import pool_weights
+from gptree.experts.pool import pool_weights, robust_weights
+from gptree.experts.wrong_labels import label_noise, likelihood, right_label
 from gptree.incremental import Graft, Herding, KMeansExemplars, KMeansPlusPlusExemplars, RebuildTree, SessionTree
 from gptree.incremental.episodes import learn_novel_experts, make_episode
 from gptree.incremental.exemplars import select_exemplars
@@ -53,6 +54,7 @@ from gptree.maths import as_kernel, make_kernel
 from gptree.maths.polya_gamma import sample_pg
 from gptree.maths.quadrature import log_sigmoid_expectation
 from gptree.model import TrainingData, fit_forest, left_out_predictions
+from gptree.model.conformal import class_thresholds, probability_threshold, supported_coverage
 from gptree.tree import TreeBuilder, label_hashes
 from small_sizes import small_random_features
 
@@ -182,6 +184,26 @@ def calibrations() -> Digests:
             centre = temperature_centre(logs[k], 2.0, counts)
             found[f"{k}, {name}"] = [centre, *best_temperature(logs[k], labels, centre, counts)]
             found[f"{k}, {name}"] += best_temperature(logs[k], logs[k].argmax(1), 3.0, counts)
+    return found
+
+
+def doubts() -> Digests:
+    """Shares of wrong labels and pools that reckon with them, from none to many, by rows that count once or not."""
+    random, found = np.random.default_rng(4), {}
+    for wrong in (0, 1, 3, 5, 9, 20):
+        truth = random.integers(4, size=60)
+        logs = torch.as_tensor(4.0 * np.eye(4)[truth] + 0.9 * random.normal(size=(2, 60, 4))).log_softmax(2)
+        y = torch.as_tensor(np.where(np.arange(60) < wrong, (truth + 1) % 4, truth))
+        counts = torch.as_tensor(2 * random.random(60))
+        own = logs[1].gather(1, y[:, None])[:, 0].exp()
+        for name, each in (("once", None), ("counted", counts)):
+            noise = label_noise(own, 4, each)
+            found[f"{wrong}, {name}"] = [noise, *robust_weights(0.6 * logs, y, each).tolist()]
+        found[f"{wrong}"] = digest(right_label(own, 0.1, 4)) + digest(likelihood(own, 0.1, 4))
+        codes = y.numpy()
+        thresholds, few = class_thresholds(own.numpy(), codes, 4, 0.9)
+        some = [probability_threshold(own.numpy(), codes, c) for c in (0.5, 0.8, 0.95)]
+        found[f"{wrong}, sets"] = [*thresholds, *few.astype(float), *some, supported_coverage(codes)]
     return found
 
 
@@ -332,6 +354,7 @@ PROBLEMS: dict[str, Callable[[], Digests]] = {
         experts,
         weighted_experts,
         calibrations,
+        doubts,
         experts_on_exemplars,
         episodes,
         nodes,
