@@ -104,6 +104,6 @@ function line(row: Change): HTMLElement {
 }
 
 export async function takeBack(): Promise<void> {
-  if (!app.state?.undoable || app.state.read_only) return;
+  if (app.state?.read_only || !(app.state?.undoable || app.busy)) return;
   if (await change(() => api.undo(app.state!.version))) tell("changes");
 }

@@ -28,7 +28,9 @@ export function ask(title: string, text: string, value: string, action: string):
   return open(title, (close) => {
     const field = h("input", { type: "text", value, "aria-label": title, maxlength: 200 });
     field.addEventListener("keydown", (event) => {
-      if (event.key === "Enter") close(field.value.trim());
+      if (event.key !== "Enter") return;
+      event.preventDefault(); // else the button that gets the focus back would be pressed
+      close(field.value.trim());
     });
     setTimeout(() => field.select());
     return [

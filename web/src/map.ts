@@ -441,11 +441,11 @@ function contains(polygon: [number, number][], x: number, y: number): boolean {
   return inside;
 }
 
-export function picture(example: { key: string; id: string; text: string | null }, big = false): HTMLElement {
+export function picture(example: { key: string; id: string; text: string | null }, big = false, alt = ""): HTMLElement {
   if (example.text !== null) {
     return h("span", { class: big ? "text-big" : "text-small" }, big ? example.text : shorten(example.text, 90));
   }
-  return h("img", { src: thumb(example.key), alt: "", loading: "lazy", draggable: "false", class: big ? "big" : "thumb" });
+  return h("img", { src: thumb(example.key), alt, loading: "lazy", draggable: "false", class: big ? "big" : "thumb" });
 }
 
 export const shorten = (text: string, most: number): string => (text.length > most ? `${text.slice(0, most - 1)}…` : text);

@@ -219,7 +219,7 @@ export function reasons(why: Explanation): HTMLElement {
   return h(
     "div",
     { class: "reasons" },
-    h("h3", {}, "Why"),
+    h("h2", {}, "Why"),
     h(
       "ol",
       {},
@@ -234,7 +234,7 @@ export function reasons(why: Explanation): HTMLElement {
       ),
     ),
     why.path.length > 3 && h("p", { class: "soft small" }, `and ${count(why.path.length - 3, "more decision")}`),
-    h("h3", {}, `Nearest examples of ${shorten(why.label, 30)}`),
+    h("h2", {}, `Nearest examples of ${shorten(why.label, 30)}`),
     h(
       "ul",
       { class: "neighbours" },

@@ -45,14 +45,17 @@ export function setState(state: State): void {
   tell("state");
 }
 
-let asking: Promise<void> | null = null;
+let running: Promise<void> | null = null;
+let queued: Promise<void> | null = null;
 
+// Asks for the state; what is asked while an answer is on its way is asked again after it, since that one may be older.
 export function refresh(): Promise<void> {
-  asking ??= api
+  if (running) return (queued ??= running.then(() => ((queued = null), refresh())));
+  running = api
     .state()
     .then(setState, (error) => toast((error as Error).message, true))
-    .finally(() => (asking = null));
-  return asking;
+    .finally(() => (running = null));
+  return running;
 }
 
 export function toggle(example: Example, into?: boolean): void {
@@ -75,8 +78,16 @@ export function describe(changes: Changes, preview = false): string {
 }
 
 // A change on the server. A stale version is answered with the present state: nothing was done, and the page says so.
-export async function change(work: () => Promise<Changes>, preview = false): Promise<boolean> {
-  if (app.busy) return false;
+// Changes wait for each other.
+let last: Promise<unknown> = Promise.resolve();
+
+export function change(work: () => Promise<Changes>, preview = false): Promise<boolean> {
+  const mine = last.then(() => changeNow(work, preview));
+  last = mine;
+  return mine;
+}
+
+async function changeNow(work: () => Promise<Changes>, preview: boolean): Promise<boolean> {
   app.busy = true;
   tell("tray");
   try {

@@ -99,7 +99,7 @@ export function teachScreen(root: HTMLElement): Screen {
     map.element,
     list.element,
   );
-  fill(root, h("div", { class: "teach" }, tree.element, middle, h("div", { class: "side" }, tray.element, changes.element)));
+  fill(root, h("h1", { class: "unseen" }, "Teach"), h("div", { class: "teach" }, tree.element, middle, h("div", { class: "side" }, tray.element, changes.element)));
   let seen = "";
   const follow = (): void => {
     draw();

@@ -18,7 +18,7 @@ export function trayPanel(): { element: HTMLElement; stop: () => void; teach: ()
   const note = h("input", { type: "text", id: "note", maxlength: 500, placeholder: "optional, for the history" });
   const items = h("ul", { class: "tray-items" });
   const hint = h("p", { class: "soft small hint" });
-  const file = h("input", { type: "file", multiple: true, accept: "image/*", class: "unseen", id: "files", tabindex: -1 });
+  const file = h("input", { type: "file", multiple: true, accept: "image/*", class: "unseen", id: "files", tabindex: -1, "aria-label": "Pictures to add" });
   const preview = h("button", { onclick: () => void run(true) }, "Preview");
   const go = h("button", { class: "primary", onclick: () => void run(false) }, "Teach ", h("kbd", {}, "↵"));
   const uploadButton = h("button", { class: "plain", onclick: () => file.click() }, "Add pictures …");

@@ -99,7 +99,7 @@ export function treePanel(): { element: HTMLElement; stop: () => void } {
       {
         class: `block${isLeaf ? " leaf" : ""}${isNew ? " new" : ""}${rest ? " rest" : ""}${chosen ? " chosen" : ""}`,
         role: "treeitem",
-        "aria-label": label,
+        "aria-label": whole && tall >= 16 ? null : label,
         "aria-level": block.depth + 1,
         "aria-expanded": isLeaf ? null : String(!rest),
         "aria-selected": String(Boolean(chosen)),
@@ -114,6 +114,7 @@ export function treePanel(): { element: HTMLElement; stop: () => void } {
       whole && tall >= 16 && h("span", { class: "name" }, name),
       isLeaf && tall >= 16 && isNew && h("span", { class: "tag" }, "new"),
       isLeaf && tall >= 16 && h("span", { class: "count" }, number(members)),
+      isLeaf && tall >= 16 && h("span", { class: "unseen" }, ` answers, learnt from ${count(info.taught, "example")}`),
     );
     const choose = (): void => {
       focused = `${block.lo}-${block.hi}`;
