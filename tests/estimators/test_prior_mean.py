@@ -73,7 +73,10 @@ def test_novelty_score():
     score = estimator.novelty_score(X_NEW)
     assert score.shape == (len(X_NEW),)
     assert ((score >= 0) & (score <= 1)).all()
-    confidence = estimator.predict_proba(X_NEW).max(1)
+    both = estimator.predict_with_novelty(X_NEW)
+    assert (both[1] == score).all()
+    assert (both[0] == estimator.predict_proba(X_NEW)).all()
+    confidence = both[0].max(1)
     new = Y_NEW >= 7
     assert auroc(score[~new], score[new]) > max(0.9, auroc(-confidence[~new], -confidence[new]) - 0.01)
     assert GPTreeClassifier().fit(X[:5], np.zeros(5)).novelty_score(X_NEW[:3]).tolist() == [0, 0, 0]

@@ -21,6 +21,7 @@ interface Points {
   flags: Uint8Array;
   order: Uint32Array; // by class, so that colours change rarely
   cells: Map<number, number[]>;
+  names: { c: number; x: number; y: number }[]; // where the name of a class stands, the largest first
 }
 
 function read(buffer: ArrayBuffer): Points {
@@ -38,7 +39,23 @@ function read(buffer: ArrayBuffer): Points {
     if (list) list.push(i);
     else cells.set(cell, [i]);
   }
-  return { n, x, y, c, p, flags, order, cells };
+  return { n, x, y, c, p, flags, order, cells, names: middles(x, y, c, flags) };
+}
+
+// The middle of the examples of each class, by the median: a few far away do not move it.
+function middles(x: Float32Array, y: Float32Array, c: Uint16Array, flags: Uint8Array): Points["names"] {
+  const members = new Map<number, number[]>();
+  c.forEach((value, i) => {
+    if (flags[i] & IS_NONE) return;
+    const list = members.get(value);
+    if (list) list.push(i);
+    else members.set(value, [i]);
+  });
+  const median = (rows: number[], axis: Float32Array): number =>
+    rows.map((i) => axis[i]).sort((a, b) => a - b)[Math.floor(rows.length / 2)];
+  return [...members]
+    .sort((a, b) => b[1].length - a[1].length)
+    .map(([value, rows]) => ({ c: value, x: median(rows, x), y: median(rows, y) }));
 }
 
 export function mapPanel(): { element: HTMLElement; stop: () => void } {
@@ -203,24 +220,15 @@ export function mapPanel(): { element: HTMLElement; stop: () => void } {
   const names = (ink: string, paper: string): void => {
     const state = app.state;
     if (!points || !state) return;
-    const sums = new Map<number, [number, number, number]>();
-    for (let i = 0; i < points.n; i += 1) {
-      if (points.flags[i] & IS_NONE) continue;
-      const sum = sums.get(points.c[i]) ?? [0, 0, 0];
-      sum[0] += points.x[i];
-      sum[1] += points.y[i];
-      sum[2] += 1;
-      sums.set(points.c[i], sum);
-    }
     context.font = "600 12px system-ui, sans-serif";
     context.textAlign = "center";
     context.textBaseline = "middle";
     context.lineJoin = "round";
     const taken: [number, number, number][] = [];
-    const wanted = [...sums].filter(([c]) => app.filter.classes === null || app.filter.classes.has(c));
-    for (const [c, [sx, sy, n]] of wanted.sort((a, b) => b[1][2] - a[1][2]).slice(0, 400)) {
-      const x = (sx / n - 0.5 - left) * across() + width / 2;
-      const y = (sy / n - 0.5 - top) * down() + height / 2;
+    const wanted = points.names.filter((each) => app.filter.classes === null || app.filter.classes.has(each.c));
+    for (const { c, x: ux, y: uy } of wanted.slice(0, 400)) {
+      const x = (ux - 0.5 - left) * across() + width / 2;
+      const y = (uy - 0.5 - top) * down() + height / 2;
       if (x < 20 || y < 12 || x > width - 20 || y > height - 12) continue;
       const name = state.classes[c]?.name ?? "";
       const text = name.length > 22 ? `${name.slice(0, 21)}…` : name;

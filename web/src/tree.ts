@@ -54,7 +54,7 @@ export function treePanel(): { element: HTMLElement; stop: () => void } {
     fill(
       crumbs,
       root && h("button", { class: "plain", onclick: () => show(null) }, "‹ All classes"),
-      h("span", { class: "soft" }, count(hi - lo, "class", "classes")),
+      h("span", { class: "soft" }, root ? `· ${number(hi - lo)}` : count(hi - lo, "class", "classes")),
     );
   };
 

@@ -36,6 +36,23 @@ class OpenSetMixin(TreeEstimator):
         """
         return _novelty(self._query(X))
 
+    def predict_with_novelty(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
+        """Class probabilities and novelty in one pass over the rows, for those who need both.
+
+        Parameters
+        ----------
+        X : array-like (n, d)
+
+        Returns
+        -------
+        probabilities : ndarray (n, C)
+            As `predict_proba` gives them.
+        novelty : ndarray (n,)
+            As `novelty_score` gives it.
+        """
+        query = self._query(X)
+        return np.exp(query.log_p), _novelty(query)
+
     def predict_open(self, X: Any, reject: float = 0.05, unknown: Any = None) -> np.ndarray:
         """The most probable label of each row, or `unknown` where its novelty is too high for any of the classes.
 

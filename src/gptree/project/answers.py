@@ -175,9 +175,8 @@ def answers_of(
     answers = replace(empty, classes=classes, keys=class_keys(model))
     if not n:
         return answers, None
-    p = model.predict_proba(X)
+    p, novelty = model.predict_with_novelty(X)
     ranked = np.argsort(-p, axis=1, kind="stable")
-    novelty = model.novelty_score(X)
     answers = replace(
         answers,
         best=ranked[:, 0],

@@ -11,8 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 from playwright.sync_api import Page, expect
+from sklearn.datasets import load_digits
 
 from gptree.project import Project
+from gptree.tree import build_tree
 
 ROOT = Path(__file__).parents[3]
 AXE = ROOT / "web" / "node_modules" / "axe-core" / "axe.min.js"
@@ -150,7 +152,6 @@ def test_the_queue_collects_answers_and_teaches_them_at_once(server: Any, visit:
     page.wait_for_selector(".card .choices li:nth-child(2)")
     page.keyboard.press("2")
     expect(page.get_by_role("button", name="Teach 2 answers")).to_be_enabled()
-    picture(page, "studio-queue")
     page.get_by_role("button", name="Teach 2 answers").click()
     page.wait_for_selector(f'body[data-version="{before + 1}"]')
     page.keyboard.press("z")
@@ -161,10 +162,8 @@ def test_quality_history_and_class(server: Any, visit: Callable[..., Page]) -> N
     page = visit(server, "#/quality")
     page.wait_for_selector(".quality-body[data-version] .charts svg path")
     expect(page.locator(".figure").first).to_contain_text("accuracy")
-    picture(page, "studio-quality")
     page.goto(server.base + "#/history")
     expect(page.locator(".journal li").last).to_contain_text("Created")
-    picture(page, "studio-history")
     page.goto(server.base + "#/class/1")
     expect(page.locator("h1")).to_have_text("1")
     before = version(page)
@@ -226,6 +225,75 @@ def test_a_phone(server: Any, visit: Callable[..., Page]) -> None:
     page.goto(f"{server.base}#/teach")
     ready(page)
     picture(page, "studio-phone")
+
+
+def test_five_thousand_classes_and_fifty_thousand_examples(server: Any, visit: Callable[..., Page]) -> None:
+    """The page alone, which is told of a large project: it shows it, and no frame takes long."""
+    rng, classes, n = np.random.default_rng(0), 5000, 50_000
+    page = visit(server)
+    ready(page)
+    state = page.evaluate("fetch('/api/state').then(answer => answer.json())")
+    tree = build_tree("random", rng.standard_normal((classes, 3)), range(classes), 0)
+    names = [{"name": f"class {c}", "taught": 5, "answers": 10, "session": 0} for c in range(classes)]
+    counts = {"examples": n, "pool": n, "test": 0, "taught": 0, "none": 0}
+    large = {**state, "version": 99, "classes": names, "tree": tree.to_json(), "counts": counts}
+    columns = (rng.random(n, "f4"), rng.random(n, "f4"), rng.integers(classes, size=n).astype("u2"))
+    parts = (np.array([n, 99], "u4"), *columns, np.full(n, 200, "u1"), np.zeros(n, "u1"))
+    page.route("**/api/state", lambda route: route.fulfill(json=large))
+    page.route("**/api/map", lambda route: route.fulfill(body=b"".join(part.tobytes() for part in parts)))
+    page.reload()
+    page.wait_for_selector(f'.map[data-points="{n}"][data-frame]')
+    assert page.locator(".block").count() < 2500
+    frames = []
+    for key in ("+", "+", "-", "0"):
+        page.locator(".map").evaluate("(map) => delete map.dataset.frame")
+        page.focus(".map canvas")
+        page.keyboard.press(key)
+        page.wait_for_selector(".map[data-frame]")
+        frames.append(float(page.get_attribute(".map", "data-frame") or "inf"))
+    assert min(frames) < 100  # milliseconds; the machine may be busy with other things in some of them
+    page.locator(".block").nth(30).click()
+    expect(page.locator(".crumbs")).to_contain_text("All classes")
+    picture(page, "studio-many")
+
+
+@pytest.mark.skipif(not PICTURES, reason="pictures for the documents: GPTREE_STUDIO_PICTURES=folder make browser")
+def test_film(served: Callable[..., Any], visit: Callable[..., Page], tmp_path: Path) -> None:
+    """Folder → tree → five examples of a new class → what changed → undo, on the digits of the start screen."""
+    server = served(None)
+    truth = load_digits().target
+    page = visit(server)
+    page.get_by_role("button", name="Try with digits").click()
+    page.wait_for_selector(".map[data-points]", timeout=120_000)
+    picture(page, "studio-1-tree")
+    page.get_by_role("button", name="List", exact=True).click()
+    page.wait_for_selector(".example")
+    shown = page.locator(".example")
+    sixes = [k for k in range(shown.count()) if truth[int(shown.nth(k).get_attribute("data-id")[-8:-4])] == 6]
+    for k in sixes[:5]:
+        shown.nth(k).click()
+    page.fill("#class-name", "6")
+    picture(page, "studio-2-five-examples")
+    page.press("#class-name", "Enter")
+    expect(page.locator("#changes-title")).to_have_text("What changed")
+    page.get_by_role("button", name="Map", exact=True).click()
+    page.wait_for_selector('body[data-version="2"]')
+    page.wait_for_timeout(500)
+    picture(page, "studio-3-what-changed")
+    page.locator("h2").first.click()
+    page.keyboard.press("z")
+    page.wait_for_selector('body[data-version="3"]')
+    page.wait_for_timeout(500)
+    picture(page, "studio-4-taken-back")
+    for name in ("queue", "quality", "history"):
+        page.goto(f"{server.base}#/{name}")
+        page.wait_for_selector({"queue": ".reasons", "quality": ".charts svg path", "history": ".journal li"}[name])
+        page.wait_for_timeout(300)
+        picture(page, f"studio-{name}")
+    dark = visit(server, color_scheme="dark")
+    ready(dark)
+    dark.wait_for_timeout(300)
+    picture(dark, "studio-dark")
 
 
 def test_start_screen(served: Callable[..., Any], visit: Callable[..., Page]) -> None:
