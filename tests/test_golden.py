@@ -190,11 +190,11 @@ def calibrations() -> Digests:
 def doubts() -> Digests:
     """Shares of wrong labels and pools that reckon with them, from none to many, by rows that count once or not."""
     random, found = np.random.default_rng(4), {}
-    for wrong in (0, 1, 3, 5, 9, 20):
-        truth = random.integers(4, size=60)
-        logs = torch.as_tensor(4.0 * np.eye(4)[truth] + 0.9 * random.normal(size=(2, 60, 4))).log_softmax(2)
-        y = torch.as_tensor(np.where(np.arange(60) < wrong, (truth + 1) % 4, truth))
-        counts = torch.as_tensor(2 * random.random(60))
+    for wrong in (0, 4, 8, 25, 90):
+        truth = random.integers(4, size=300)
+        logs = torch.as_tensor(4.0 * np.eye(4)[truth] + 0.9 * random.normal(size=(2, 300, 4))).log_softmax(2)
+        y = torch.as_tensor(np.where(np.arange(300) < wrong, (truth + 1) % 4, truth))
+        counts = torch.as_tensor(2 * random.random(300))
         own = logs[1].gather(1, y[:, None])[:, 0].exp()
         for name, each in (("once", None), ("counted", counts)):
             noise = label_noise(own, 4, each)
