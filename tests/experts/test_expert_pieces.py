@@ -248,6 +248,22 @@ def test_a_classifier_is_left_out_where_two_classes_have_several_examples(counts
     assert bool(scores.any()) == learns
 
 
+class Watched(GaussianNB):
+    """Remembers the weights of its last fit."""
+
+    given: Any = None
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Watched:
+        type(self).given = sample_weight
+        return super().fit(X, y, sample_weight)
+
+
+@pytest.mark.parametrize("weight", [1.0, 2.0, 0.5])
+def test_a_classifier_is_told_of_weights_where_there_are_any(weight: float) -> None:
+    SklearnExpert(Watched()).fit(Examples.of(X, Y, weights=torch.full((len(Y),), weight, dtype=torch.float64)))
+    assert (Watched.given is None) == (weight == 1.0)
+
+
 def test_spread_within_classes_or_half_of_the_whole() -> None:
     """At rounding beside the whole spread there is none within; at rounding beside the centre there is none at all."""
     eps = torch.finfo(torch.float64).eps

@@ -116,6 +116,13 @@ def test_nodes_of_a_batch(budget: int, width: int, inducing: int | None, expecte
     assert torch.cat([batch.nodes for batch in batches]).tolist() == [0, 1, 2]
 
 
+def test_large_nodes_come_first() -> None:
+    """Those with inducing points before others of their size."""
+    given = [problem(9, 0), problem(3, 1), problem(30, 2), problem(9, 3, inducing=2), problem(9, 4, inducing=4)]
+    batches = make_batches(given, torch.float64, 10**6, 128, 1, lambda n: False)
+    assert [batch.nodes.tolist() for batch in batches] == [[2], [4], [3], [0], [1]]
+
+
 def test_batches_hold_a_third_of_the_work() -> None:
     """With a linear kernel or one a node the features of the nodes are gathered, too."""
     of, X = problems([5, 5, 5, 5]), features(d=7)
