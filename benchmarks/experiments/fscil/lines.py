@@ -14,7 +14,7 @@ from benchmarks.experiments.fscil.sets import SETS
 
 FROZEN = "cub-frozen"
 CUB, MINI, CIFAR = (
-    (FROZEN, "cub", "cub-held-out", "cub-pictures"),
+    (FROZEN, "cub", "cub-held-out", "cub-pictures", "cub-deep"),
     ("mini-margin", "mini-rotations", "mini-pictures", "mini-deep"),
     ("cifar-plain", "cifar-rotations", "cifar-pictures"),
 )
