@@ -135,6 +135,7 @@ class Study:
         }
         if not present:
             raise ValueError("There are no rows to draw; run the experiment first.")
+        present = {name: here for name, here in present.items() if len(here) > 1} or present  # one compares nothing
         compared = {name: here for name, here in present.items() if any(isinstance(l, FromPictures) for l in here)}
         if self.column is FORGETTING:
             present = {name: here for name, here in present.items() if name not in SETS or name in compared}
