@@ -200,7 +200,9 @@ def test_bad_data(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dat
     photos(tmp_path / "p", 1)
     monkeypatch.chdir(tmp_path)
     labels = ("--labels", "intent") if data == "t.csv" else ()
-    assert words in run("fit", data, *labels, "--out", "m", code=2).stderr
+    told = run("fit", data, *labels, "--out", "m", code=2).stderr
+    assert words in told
+    assert ("gptree embed" in told) == ("pip install" in told)
     assert not (tmp_path / "m").exists()
 
 
@@ -259,7 +261,7 @@ def test_the_labelling_loop(run: Run, tmp_path: Path, fitted: Path) -> None:
     run("add", fitted, tmp_path / "new")
     if list((tmp_path / "more").rglob("*.png")):
         run("add", fitted, tmp_path / "more", "--examples")
-    assert "accuracy 100.0 %" in run("predict", fitted, tmp_path / "inbox", "--score").stderr
+    assert json.loads(run("score", fitted, tmp_path / "inbox", "--json").stdout)["score"]["accuracy"] == 1.0
     left = json.loads(run("suggest", fitted, tmp_path / "inbox", "-n", 9, "--json").stdout)["suggestions"]
     assert {each["id"] for each in left} == set(before["id"]) - {each["id"] for each in chosen}
     run("predict", fitted, tmp_path / "inbox", "--out", tmp_path / "p.csv")
@@ -268,6 +270,34 @@ def test_the_labelling_loop(run: Run, tmp_path: Path, fitted: Path) -> None:
     assert "exists" in run("suggest", fitted, tmp_path / "inbox", "--copy", tmp_path / "todo", code=2).stderr
     np.savez(tmp_path / "x.npz", X=np.ones((2, 6)))
     assert "folder of pictures" in run("suggest", fitted, tmp_path / "x.npz", "--copy", tmp_path / "y", code=2).stderr
+
+
+def test_the_labelling_loop_of_texts(run: Run, tmp_path: Path) -> None:
+    """The same with a table that is corrected: suggest, label, teach, score."""
+    letters()
+    (tmp_path / "a.csv").write_text(TEXTS)
+    told = ("--features", "text", "--labels", "intent", "--ids", "ticket")
+    model = tmp_path / "model"
+    run("fit", tmp_path / "a.csv", "--encoder", "letters/1", *told, "--out", model, *QUICK)
+    inbox, todo = tmp_path / "inbox.csv", tmp_path / "todo.csv"
+    texts = {"n1": "aaab", "n2": "cccd", "n3": "ggghg", "n4": "hhghg", "n5": "ghhgh"}
+    truth = {"n1": "first", "n2": "second", "n3": "third", "n4": "third", "n5": "third"}
+    inbox.write_text("id,text\n" + "".join(f"{name},{text}\n" for name, text in texts.items()))
+    assert "texts are copied into a .csv file" in run("suggest", model, inbox, "--copy", tmp_path / "x", code=2).stderr
+    chosen = json.loads(run("suggest", model, inbox, "-n", 3, "--copy", todo, "--json").stdout)["suggestions"]
+    lines = todo.read_text().splitlines()
+    assert lines[0] == "id,text,label"
+    assert [line.split(",") for line in lines[1:]] == [[c["id"], texts[c["id"]], c["prediction"]] for c in chosen]
+    by_label = {c["id"]: truth[c["id"]] for c in chosen}
+    assert "third" in by_label.values()
+    for name, new in (("new", True), ("more", False)):
+        rows = [f"{i},{texts[i]},{label}\n" for i, label in by_label.items() if (label == "third") == new]
+        (tmp_path / f"{name}.csv").write_text("id,text,label\n" + "".join(rows))
+        if rows:
+            run("add", model, tmp_path / f"{name}.csv", *([] if new else ["--examples"]))
+    (tmp_path / "test.csv").write_text("id,text,label\n" + "".join(f"{i},{t},{truth[i]}\n" for i, t in texts.items()))
+    assert json.loads(run("score", model, tmp_path / "test.csv", "--json").stdout)["score"]["accuracy"] == 1.0
+    assert "there is nothing left to label" in run("suggest", model, tmp_path / "new.csv", code=2).stderr
 
 
 def test_copies_whose_names_read_alike(run: Run, tmp_path: Path, fitted: Path) -> None:

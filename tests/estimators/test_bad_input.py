@@ -30,6 +30,8 @@ def fitted():
         (X[0], Y, "Expected 2D array"),
         (X[None], Y, "dim 3"),
         (X, np.linspace(0, 1, 40), "continuous"),
+        (X, [None, *["a"] * 39], r"row 0 has no label \(None\): give every row one, or leave the row out"),
+        (X, np.array([7, *["a"] * 39], dtype=object), "there are 7 and 'a': make all of them text, or all numbers"),
         (X.astype(complex), Y, "omplex"),
         (np.full((40, 6), "text"), Y, "convert"),
     ],

@@ -65,17 +65,22 @@ SEVEN = X[Y == 7]
         (lambda m: m.add_examples(SEVEN[:0], []), "0 sample"),
         (lambda m: m.add_classes(SEVEN, [7] * 9), "inconsistent numbers of samples"),
         (lambda m: m.add_classes(SEVEN[0], [7]), "2D array"),
-        (lambda m: m.add_classes(SEVEN, np.full(10, "seven")), "'seven' is a str, but the classes are whole numbers"),
-        (lambda m: m.add_classes(SEVEN, np.full(10, 7.0)), "7.0 is a float, but the classes are whole numbers"),
-        (lambda m: m.add_classes(SEVEN, np.full(10, True)), "True is a bool"),
+        (
+            lambda m: m.add_classes(SEVEN, np.full(10, "seven")),
+            "the classes of this model are whole numbers, and 'seven' is none",
+        ),
+        (lambda m: m.add_classes(SEVEN, np.full(10, 7.0)), "whole numbers, and 7.0 is none of those"),
+        (lambda m: m.add_classes(SEVEN, np.full(10, True)), "and True is none of those"),
         (lambda m: m.add_classes(SEVEN, [7] * 9 + [np.nan]), "NaN"),
+        (lambda m: m.add_classes(SEVEN, [7] * 9 + [None]), "None"),
+        (lambda m: m.add_classes(SEVEN, ["a"] * 9 + [None]), r"row 9 has no label \(None\)"),
         (lambda m: m.remove_classes([]), "at least one class"),
         (lambda m: m.remove_classes([7]), "the label 7 is unknown: only known classes can be removed"),
-        (lambda m: m.remove_classes(["a"]), "'a' is a str"),
-        (lambda m: m.remove_classes([None]), "None is a NoneType"),
+        (lambda m: m.remove_classes(["a"]), "and 'a' is none of those"),
+        (lambda m: m.remove_classes([None]), "a label is None: every class and every example needs one"),
         (lambda m: m.remove_classes(5), "must be a list of labels, not the single value 5"),
         (lambda m: m.remove_classes("ab"), "must be a list of labels, not the single value 'ab'"),
-        (lambda m: m.remove_classes([[5, 6]]), "is a list"),
+        (lambda m: m.remove_classes([[5, 6]]), "is none of those"),
         (lambda m: m.remove_classes(range(5)), "at least one class of the base session has to stay"),
         (lambda m: m.remove_classes(range(7)), "at least one class of the base session has to stay"),
         (lambda m: m.remove_classes([5]).remove_classes([5]), "the label 5 is unknown"),
@@ -83,8 +88,8 @@ SEVEN = X[Y == 7]
         (lambda m: m.rename_class(7, 8), "the label 7 is unknown"),
         (lambda m: m.rename_class(0, 5), "the label 5 is taken; merge_classes"),
         (lambda m: m.rename_class(5, 5), "the label 5 is taken"),
-        (lambda m: m.rename_class(5, "five"), "'five' is a str"),
-        (lambda m: m.rename_class(5, [6]), "is a list"),
+        (lambda m: m.rename_class(5, "five"), "and 'five' is none of those"),
+        (lambda m: m.rename_class(5, [6]), "is none of those"),
         (lambda m: m.merge_classes([0, 1], 0), "the labels 0, 1 are of the base session.*at most one"),
         (lambda m: m.merge_classes([0, 1, 5], 5), "at most one base class"),
         (lambda m: m.merge_classes([5], 5), "two different classes"),
@@ -92,7 +97,7 @@ SEVEN = X[Y == 7]
         (lambda m: m.merge_classes([], 5), "two different classes"),
         (lambda m: m.merge_classes([5, 7], 5), "the label 7 is unknown"),
         (lambda m: m.merge_classes([5, 6], 0), "0 is another class"),
-        (lambda m: m.merge_classes([5, 6], "x"), "'x' is a str"),
+        (lambda m: m.merge_classes([5, 6], "x"), "and 'x' is none of those"),
         (lambda m: m.merge_classes(5, 6), "must be a list of labels"),
         (lambda m: m.undo().undo(), "nothing to undo: the journal holds the base session only"),
     ],
@@ -240,9 +245,9 @@ def test_unfitted_use_is_an_error() -> None:
 
 def test_labels_of_another_kind_than_strings() -> None:
     model = plain().fit(X[OLD], ANIMALS[Y[OLD]])
-    with pytest.raises(ValueError, match="7 is a int, but the classes are strings"):
+    with pytest.raises(ValueError, match="the classes of this model are strings, and 7 is none of those"):
         model.add_classes(SEVEN, [7] * 10)
-    with pytest.raises(ValueError, match="5 is a int, but the classes are strings"):
+    with pytest.raises(ValueError, match="strings, and 5 is none of those"):
         model.rename_class("ant", 5)
     model.add_classes(SEVEN, np.array(["hen"] * 10, dtype=object))
     assert model.classes_.tolist() == ["ant", "bee", "cat", "dog", "emu", "hen"]

@@ -41,3 +41,20 @@ def test_of_a_grown_model_the_rows_in_memory(growth: Growth | None) -> None:
     named = dict(zip([f"r{i}" for i in range(12)], y, strict=True)) | {f"n{i}": "c" for i in range(4)}
     assert model.classes_[found.y].tolist() == [named[name] for name in found.ids]
     assert (found.probabilities.argmax(1) == found.y).mean() > 0.8
+
+
+def test_how_sure_decisions_are_by_a_loop() -> None:
+    X, y = rows(5, 3, 3)
+    model = GPTreeClassifier(random_state=0).fit(X, y)
+    found, tree = model.left_out(), model.tree_
+    expected = []
+    for lo, mid, hi in zip(tree.lo, tree.mid, tree.hi, strict=True):
+        left, right = set(tree.order[lo:mid].tolist()), set(tree.order[mid:hi].tolist())
+        shares = []
+        for p, c in zip(found.probabilities, found.y.tolist(), strict=True):
+            if c in left | right:
+                side = left if c in left else right
+                shares.append(sum(p[k] for k in side) / sum(p[k] for k in left | right))
+        expected.append(np.mean(shares))
+    assert model.split_sureness() == pytest.approx(np.array(expected), abs=1e-12)
+    assert min(expected) > 0.5

@@ -111,6 +111,14 @@ def check_parent(path: Path) -> None:
         raise ValueError(f"{path} cannot be written: there is no folder {path.parent}; make it, or name another.")
 
 
+def check_page(page: Path | None) -> None:
+    """Complain, before the work begins, of a page that cannot be written."""
+    if page is not None:
+        if page.suffix.lower() not in (".html", ".htm"):
+            raise ValueError(f"{page}: a page is an .html file; name such a file with --page.")
+        check_parent(page)
+
+
 def shows_progress(as_json: bool) -> bool:
     """Whether a progress bar has somebody to look at it, and does not get between machine and machine."""
     return not as_json and sys.stdout.isatty()

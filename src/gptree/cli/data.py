@@ -63,5 +63,16 @@ def _encoded(collection: Collection, need_labels: bool, encoding: Encoding) -> D
                 "the column of a table with --labels."
             )
         found = found.labelled()
-    y = found.y if found.y is None or None not in found.y.tolist() else None
-    return Data(collection.path, found.X, y, None, found.ids, found.encoder)
+    given = None if found.y is None else tuple(found.y.tolist())
+    is_partial = given is not None and None in given
+    return Data(
+        path=collection.path,
+        X=found.X,
+        y=None if is_partial else found.y,
+        names=found.ids,
+        encoder=found.encoder,
+        given=given if is_partial else None,
+        sources={item.id: item.source for item in collection.items},
+        keys=found.keys,
+        failed=found.failed,
+    )

@@ -63,7 +63,10 @@ class Encoding:
             else:
                 found = encoder(self.name or DEFAULTS[collection.kind], self.weights, download=self.download)
         except ValueError as error:
-            raise ValueError(f"{collection.path} holds {what}, which cannot be encoded: {error}") from None
+            raise ValueError(
+                f"{collection.path} holds {what}, which cannot be encoded: {str(error).rstrip('.')}. Elsewhere, gptree "
+                f"embed {collection.path} --out vectors.npz makes vectors of them, which every command takes."
+            ) from None
         return found
 
 

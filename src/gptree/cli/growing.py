@@ -78,7 +78,7 @@ def add(
     with _changing(model, out) as classifier:
         parts = {"ids": ids, "row_weights": row_weights, "weights": weights}
         rows = read_for(classifier, data, features, labels, **parts, need_labels=True)
-        y = _as_the_classes(np.asarray(rows.y), classifier)
+        y = labels_as_classes(np.asarray(rows.y), classifier)
         _check_newness(data, np.unique(y).tolist(), classifier.classes_.tolist(), examples)
         teach = classifier.add_examples if examples else classifier.add_classes
         said = {"sample_weight": rows.weights, "note": note, "author": author}
@@ -302,7 +302,7 @@ def _number(value: Any) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def _as_the_classes(y: np.ndarray, classifier: Classifier) -> np.ndarray:
+def labels_as_classes(y: np.ndarray, classifier: Classifier) -> np.ndarray:
     """Labels (n,) as values of the kind that the classes of the model are."""
     values, codes = np.unique(y, return_inverse=True)
     return np.array([_label(value, classifier) for value in values.tolist()])[codes]

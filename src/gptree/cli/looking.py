@@ -9,9 +9,10 @@ from typing import Annotated, Any
 
 import typer
 
+from gptree import DeepGPTreeClassifier, GPForestClassifier, GPTreeClassifier
 from gptree.cli import options
 from gptree.cli.console import check_parent, clear_errors, print_json, say, visible
-from gptree.cli.models import ability, open_model, read_for
+from gptree.cli.models import Classifier, ability, open_model, read_for
 from gptree.cli.options import choice
 from gptree.estimators.explain import Explanation
 from gptree.storage import write_figure
@@ -19,6 +20,7 @@ from gptree.tree import plot_tree, to_dot, to_newick, to_text
 
 _FORMATS = ("text", "dot", "newick")
 _PICTURES = (".png", ".svg", ".pdf")
+_MOST_SURE = 500  # classes of a tree whose decisions are asked how sure they are
 _ROWS = 5  # that `gptree explain` explains without --rows
 
 
@@ -35,6 +37,9 @@ def tree(
 ) -> None:
     """Show the class tree of a model; of a forest, the first tree.
 
+    In the picture, classes that were added later are bold and red, and a dot at each decision says how sure it is: the
+    mean probability that the model gives to the right side, over the examples it keeps, each left out.
+
     --json gives the classes and the tree as gptree stores it: the order of the leaves, and for every inner node the
     interval of leaves it owns, [lo, hi), cut at mid.
     """
@@ -47,7 +52,7 @@ def tree(
     classifier = open_model(model)
     class_tree, names = classifier.tree_, classifier.classes_.tolist()
     if picture is not None:
-        write_figure(picture, plot_tree(class_tree, names))
+        write_figure(picture, plot_tree(class_tree, names, **_marks(classifier)))
         say(f"drawn into {picture}")
     shown = [visible(name) for name in names]
     if as_json:
@@ -58,6 +63,17 @@ def tree(
         typer.echo(to_newick(class_tree, shown))
     elif picture is None:
         typer.echo(to_text(class_tree, shown, max_depth=depth))
+
+
+def _marks(classifier: Classifier) -> dict[str, Any]:
+    """What a picture of the tree shows besides names: novel classes, and how sure decisions are."""
+    inner = classifier.classifier_ if isinstance(classifier, DeepGPTreeClassifier) else classifier
+    if not isinstance(inner, GPTreeClassifier | GPForestClassifier):
+        return {}
+    novel = {label for labels in inner.sessions_[1:] for label in labels.tolist()}
+    marked = [number for number, label in enumerate(inner.classes_.tolist()) if label in novel]
+    values = inner.split_sureness() if 2 < len(inner.classes_) <= _MOST_SURE else None
+    return {"highlight": marked, "node_values": values}
 
 
 @clear_errors

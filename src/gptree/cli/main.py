@@ -27,6 +27,16 @@ COMMANDS = {
         "Predict the labels of DATA, each with its probability.",
         "gptree predict model new.csv --out predictions.csv",
     ),
+    "score": (
+        "judging",
+        "Measure a model on labelled DATA: accuracy, NLL, calibration, reliability and confusions.",
+        "gptree score model test --page score.html",
+    ),
+    "check": (
+        "judging",
+        "Look for trouble in data: labels that are probably wrong, duplicates, outliers, files that cannot be read.",
+        "gptree check photos --page check.html",
+    ),
     "tree": (
         "looking",
         "Show the class tree of a model; of a forest, the first tree.",
@@ -41,6 +51,16 @@ COMMANDS = {
         "growing",
         "Teach a model new classes from a few examples each; with --examples, more of the classes it knows.",
         "gptree add model new_classes.csv",
+    ),
+    "preview": (
+        "comparing",
+        "Say what a lesson would change, without teaching it. Nothing is saved.",
+        "gptree preview model new --on inbox",
+    ),
+    "diff": (
+        "comparing",
+        "Say which answers differ between two models, or between two versions of one.",
+        "gptree diff model inbox --back 1",
     ),
     "remove": ("growing", "Make a model forget classes.", "gptree remove model cow eel"),
     "rename": ("growing", "Give a class another label.", "gptree rename model cow ox"),
@@ -123,7 +143,7 @@ def _command(name: str) -> Any:
 app = typer.Typer(
     cls=_Late,
     help="Gaussian-process trees for classification with many classes.",
-    no_args_is_help=True,
+    invoke_without_command=True,
     add_completion=False,
     pretty_exceptions_show_locals=False,
 )
@@ -137,11 +157,13 @@ def _version(asked: bool) -> None:
 
 @app.callback()
 def _main(
+    context: typer.Context,
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and leave.")
     ] = False,
 ) -> None:
-    pass
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
 
 
 for _name, (_, _line, _) in COMMANDS.items():

@@ -84,6 +84,15 @@ def class_numbers(data: Data, classes: np.ndarray) -> np.ndarray:
         raise ValueError(f"{data.path} has labels that the model does not know: {error}") from None
 
 
+def truth_of(rows: Data, classes: list[Any]) -> list[Any]:
+    """Labels of rows as the classes are written, None where there is none.
+
+    A number and the text that reads like it are one label.
+    """
+    known = {str(label): label for label in classes}
+    return [label if label is None else known.get(str(label), label) for label in rows.labels]
+
+
 def score(probabilities: np.ndarray, y: np.ndarray) -> dict[str, float]:
     """Accuracy and calibration of class probabilities (n, C) against class numbers (n,)."""
     measures = {"accuracy": accuracy, "nll": nll, "brier": brier, "ece": ece}

@@ -73,6 +73,9 @@ Download = Annotated[
 ]
 Note = Annotated[str, typer.Option(help="A remark for the journal.", metavar="TEXT", show_default=False)]
 Author = Annotated[str, typer.Option(help="Who does this, for the journal.", metavar="NAME", show_default=False)]
+Page = Annotated[
+    Path | None, typer.Option(help="Write an HTML page that shows it.", metavar="FILE", show_default=False)
+]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout, for machines.")]
 
 

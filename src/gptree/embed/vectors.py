@@ -13,15 +13,16 @@ run code.
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from gptree.embed.collection import check_ids, parsed_labels
+from gptree.embed.collection import Failure, check_ids, parsed_labels
 from gptree.embed.tables import IDS, TableFile, check_names, is_number, listed
 
 #: Default names of features, labels and ids in an .npz file, and of the label column in a table.
@@ -46,6 +47,14 @@ class Data:
         The description of the encoder of X, where it is known.
     weights : ndarray (n,) or None
         How many times each row counts, where that was asked for.
+    given : tuple or None
+        Labels of pictures or texts of which only some have one, with None for the others; y is None then.
+    sources : dict
+        Paths of pictures, or texts, by id, where X was encoded.
+    keys : tuple of str or None
+        Hashes of the contents, where X was encoded.
+    failed : tuple of Failure
+        What could not be encoded.
     """
 
     path: Path
@@ -55,6 +64,25 @@ class Data:
     names: tuple[str, ...] | None = None
     encoder: Mapping[str, Any] | None = None
     weights: np.ndarray | None = None
+    given: tuple[Any, ...] | None = None
+    sources: Mapping[str, Path | str] = field(default_factory=dict)
+    keys: tuple[str, ...] | None = None
+    failed: tuple[Failure, ...] = ()
+
+    @property
+    def labels(self) -> list[Any]:
+        """Labels of the rows, None where there is none."""
+        if self.y is not None:
+            return self.y.tolist()
+        return [None] * len(self.X) if self.given is None else list(self.given)
+
+    @property
+    def contents(self) -> list[str]:
+        """Hashes of the contents of the rows: of what was encoded, or of the vectors."""
+        if self.keys is not None:
+            return list(self.keys)
+        rows = np.ascontiguousarray(self.X.reshape(len(self.X), -1), dtype=np.float32)
+        return [hashlib.blake2b(row.tobytes(), digest_size=16).hexdigest() for row in rows]
 
     @property
     def ids(self) -> list[str]:

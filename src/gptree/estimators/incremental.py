@@ -15,7 +15,7 @@ from torch import Tensor
 from gptree.estimators.base import TreeEstimator, change
 from gptree.estimators.row_order import by_value
 from gptree.estimators.state import FittedState
-from gptree.estimators.validation import as_expert, check_ids, check_remark, check_weights, to_numpy
+from gptree.estimators.validation import as_expert, check_given, check_ids, check_remark, check_weights, to_numpy
 from gptree.experts import FittedSingle
 from gptree.incremental import (
     BaseState,
@@ -288,6 +288,7 @@ class IncrementalMixin(TreeEstimator):
         state = self._state()
         X, y = validate_data(self, to_numpy(X), to_numpy(y), dtype=[np.float64, np.float32], order="C", reset=False)
         names = None if ids is None else check_ids(ids, len(X))
+        check_given(y)
         labels, codes = np.unique(y, return_inverse=True)
         weights = check_weights(sample_weight, codes, labels)
         order = by_value(X, codes, weights)
@@ -308,10 +309,12 @@ class IncrementalMixin(TreeEstimator):
         values = [label.item() if isinstance(label, np.generic) else label for label in to_numpy(labels)]
         kinds = {_kind(label) for label in self._state().classes.tolist()}
         for label in values:
+            if label is None:
+                raise ValueError("a label is None: every class and every example needs one.")
             if _kind(label) not in kinds:
                 raise ValueError(
-                    f"the label {label!r} is a {type(label).__name__}, but the classes are "
-                    f"{' or '.join(sorted(kinds))}: labels of one kind only."
+                    f"the classes of this model are {' or '.join(sorted(kinds))}, and {label!r} is none of those: give "
+                    "labels of one kind only."
                 )
         return tuple(values)
 

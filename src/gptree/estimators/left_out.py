@@ -41,6 +41,29 @@ class LeftOutMixin(TreeEstimator):
         """
         return left_out_rows(self._state(), self.predict_at)
 
+    def split_sureness(self) -> np.ndarray:
+        """How sure each decision of the tree is; of a forest, of the first tree.
+
+        Returns
+        -------
+        ndarray (C − 1,)
+            For every inner node, over the kept examples below it, each left out: the mean probability of the side that
+            is right, given that the class is below the node. NaN at nodes with no examples below them.
+        """
+        found, tree = self.left_out(), self.tree_
+        places = tree.position[found.y]
+        order = np.argsort(places, kind="stable")
+        places, p = places[order], found.probabilities[order][:, tree.order]
+        upto = np.concatenate([np.zeros((len(p), 1)), np.cumsum(p, axis=1)], axis=1)
+        sure = np.full(tree.n_nodes, np.nan)
+        for node, (lo, mid, hi) in enumerate(zip(tree.lo, tree.mid, tree.hi, strict=True)):
+            start, stop = np.searchsorted(places, (lo, hi))
+            if start < stop:
+                left, both = (upto[start:stop, end] - upto[start:stop, lo] for end in (mid, hi))
+                share = left / np.maximum(both, np.finfo(float).tiny)
+                sure[node] = np.where(places[start:stop] < mid, share, 1.0 - share).mean()
+        return sure
+
 
 def left_out_rows(state: FittedState, predict_at: PredictAt) -> LeftOutRows:
     """See `LeftOutMixin.left_out`."""

@@ -29,9 +29,26 @@ def to_numpy(values: Any) -> Any:
 
 def check_targets(y: np.ndarray) -> None:
     """Raise unless y holds class labels; one or two examples a class are nothing strange here."""
+    check_given(y)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "The number of unique classes is greater than 50%")
         check_classification_targets(y)
+
+
+def check_given(y: np.ndarray) -> None:
+    """Raise if a label is missing, or labels cannot be sorted because they are of several kinds."""
+    if not y.dtype.hasobject:
+        return
+    values = y.tolist()
+    missing = [row for row, label in enumerate(values) if label is None]
+    if missing:
+        raise ValueError(f"row {missing[0]} has no label (None): give every row one, or leave the row out.")
+    kinds: dict[bool, Any] = {}
+    for label in values:
+        kinds.setdefault(isinstance(label, str), label)
+    if len(kinds) > 1:
+        both = " and ".join(map(repr, kinds.values()))
+        raise ValueError(f"labels are text or numbers, but there are {both}: make all of them text, or all numbers.")
 
 
 def check_held_out(held_out: Any, y: np.ndarray, labels: np.ndarray) -> np.ndarray:

@@ -14,6 +14,8 @@ The commands and the studio use it; nothing here knows of either.
     project.diff(version_a, version_b)              "33 of 300 answers changed; …" and the list was → now
     project.queue(order, n)                         "suggest", "strangest", "least-sure" or "newest" → ids
     project.quality()                               on test rows, or left-out estimates, which its note says
+    project.check()                                 labels that are probably wrong, duplicates, outliers → Findings
+    project.path_of(id), .sources(), .vectors(ids)  pictures, texts and vectors of examples
     project.refresh()                               reads what another process changed
 
 Every change takes ``version=``, the version that it was decided at; a stale one raises `StaleVersion` with the
@@ -23,6 +25,7 @@ changed, and a kill leaves the project as it was before a change or after it. `g
 
 from gptree.project.answers import NONE_OF_THESE, Answer, Answers, Change, Changes
 from gptree.project.base import StaleVersion
+from gptree.project.checks import Findings, Outlier, Suspect, Twins
 from gptree.project.examples import Example, Split
 from gptree.project.folder import Event, is_project
 from gptree.project.intake import Imported
@@ -41,13 +44,17 @@ __all__ = [
     "ClassQuality",
     "Event",
     "Example",
+    "Findings",
     "Imported",
     "Lesson",
     "Order",
+    "Outlier",
     "Project",
     "Quality",
     "Snapshot",
     "Split",
     "StaleVersion",
+    "Suspect",
+    "Twins",
     "is_project",
 ]

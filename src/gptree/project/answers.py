@@ -128,10 +128,8 @@ class Answers:
         return names[np.where(self.none, len(self.keys), self.best)]
 
     def right(self) -> np.ndarray:
-        """(n,) whether the shown answer is true: "none of these" is, of a row whose class the model does not know."""
-        known = set(self.classes)
-        shown = [None if none else self._label(best) for none, best in zip(self.none, self.best.tolist(), strict=True)]
-        return np.array([s == (t if t in known else None) for s, t in zip(shown, self.truth, strict=True)], dtype=bool)
+        """(n,) whether the shown answer is the label of a test row."""
+        return np.array([answer.label is not None and answer.label == answer.truth for answer in self], dtype=bool)
 
     # ------------------------------------------------------------------------------------------------------- files
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -105,6 +106,9 @@ class Project(Reading):
         estimator = load_model(model) if isinstance(model, str | Path) else model
         if estimator is not None and not isinstance(getattr(estimator, "growth", 0), Growth | None):
             raise ValueError("a project takes a fitted tree or forest: a network's vectors are not kept apart from it.")
+        if estimator is not None:
+            estimator = copy.copy(estimator)
+            vars(estimator).pop("feature_names_in_", None)  # examples are vectors, whose columns have no names
         known = None if estimator is None else estimator.encoder_
 
         def encoder_for(kind: str) -> Encoder:

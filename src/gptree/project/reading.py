@@ -8,8 +8,10 @@ from typing import Any, Literal
 
 import numpy as np
 
+from gptree.embed.folders import SUFFIXES
 from gptree.project.answers import Changes, changes
 from gptree.project.base import Versions
+from gptree.project.checks import Findings, findings
 from gptree.project.examples import Example
 from gptree.project.folder import Event, read_events
 from gptree.project.quality import Quality, left_out_quality
@@ -69,8 +71,29 @@ class Reading(Versions):
     def path_of(self, name: str) -> Path | None:
         """The file of a picture; None for texts and vectors."""
         example = self._state.examples[name]
-        is_file = example.text is None and example.source and self.kind == "image"
-        return self.folder / example.source if is_file else None
+        is_picture = Path(example.source).suffix.lower() in SUFFIXES
+        return self.folder / example.source if example.text is None and is_picture else None
+
+    def sources(self) -> dict[str, Path | str]:
+        """What examples look like, by id: the paths of pictures, or texts; nothing of vectors."""
+        found = {name: each.text or self.path_of(name) for name, each in self._state.examples.items()}
+        return {name: source for name, source in found.items() if source is not None}
+
+    def check(self, progress: bool = False) -> Findings:
+        """Trouble in the examples: labels that are probably wrong, duplicates, outliers.
+
+        Parameters
+        ----------
+        progress : bool
+            Show a bar while labels are judged.
+
+        Returns
+        -------
+        Findings
+        """
+        state, examples = self._state, self._state.examples.values()
+        labels, keys = [each.label for each in examples], [each.key for each in examples]
+        return findings(state.X, labels, list(state.examples), keys, seed=state.record.seed, progress=progress)
 
     def snapshot(self) -> Snapshot:
         """The present version, as a value that never changes. Computed once a version."""

@@ -107,10 +107,9 @@ def array_rows(X: Any, labels: Sequence[Any] | None, ids: Sequence[str] | None, 
         raise ValueError(f"there are {len(X)} vectors, {len(names)} ids and {len(given)} labels.")
     check_ids(Path("the rows"), names)
     X = np.ascontiguousarray(X, dtype=np.float32)
-    keys = [hashlib.blake2b(row.tobytes(), digest_size=16).digest() for row in X]
-    store.add(vector_description(X.shape[1]), keys, X)
-    hexes = [key.hex() for key in keys]
-    return Rows(names, hexes, X, given, [""] * len(X), [None] * len(X), None)
+    keys = [hashlib.blake2b(row.tobytes(), digest_size=16).hexdigest() for row in X]
+    store.add(vector_description(X.shape[1]), list(map(bytes.fromhex, keys)), X)
+    return Rows(names, keys, X, given, [""] * len(X), [None] * len(X), None)
 
 
 def _vectors(data: Any, store: Store) -> Rows:

@@ -1,4 +1,4 @@
-"""HTML for a report: elements, tables, and matplotlib figures as inline SVG."""
+"""HTML pages that need nothing else: elements, tables, and matplotlib figures as inline SVG."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ import html
 import io
 import unicodedata
 from collections.abc import Sequence
+from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 
@@ -32,6 +34,45 @@ def element(name: str, *children: str, **attributes: Any) -> str:
         if value is not None
     )
     return f"<{name}{given}>{''.join(children)}</{name}>"
+
+
+def page(title: str, *parts: str, pictures: bool = False) -> str:
+    """A whole page: no network, no scripts, light or dark as the reader likes; `pictures` allows those it holds."""
+    style = files("gptree.protocols").joinpath("report.css").read_text(encoding="utf-8")
+    allowed = "default-src 'none'; style-src 'unsafe-inline'" + ("; img-src data:" if pictures else "")
+    head = (
+        '<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'
+        '<meta name="color-scheme" content="light dark">'
+        # Nothing is loaded or run, whatever a label says.
+        f'<meta http-equiv="Content-Security-Policy" content="{allowed}">'
+        f"<title>{escaped(title)}</title><style>{style}</style>"
+    )
+    main = element("main", element("h1", escaped(title)), *parts)
+    return f'<!DOCTYPE html>\n<html lang="en"><head>{head}</head><body>{main}</body></html>\n'
+
+
+def section(heading: str, explanation: str, *parts: str) -> str:
+    """A heading, a paragraph that explains, and what follows."""
+    return element("section", element("h2", escaped(heading)), element("p", escaped(explanation)), *parts)
+
+
+def folded(title: str, *parts: str, is_open: bool = False) -> str:
+    """Parts that unfold below a title."""
+    return element("details", element("summary", escaped(title)), *parts, open="" if is_open else None)
+
+
+def charts(*figures: str) -> str:
+    """Figures side by side."""
+    return element("div", *figures, class_="charts")
+
+
+def axes(width: float = 4.0, height: float = 2.8, blank: bool = False) -> Axes:
+    """Axes of a new figure, of so many inches; blank ones fill it."""
+    from matplotlib.figure import Figure
+
+    if blank:
+        return Figure(figsize=(width, height)).add_axes((0.0, 0.0, 1.0, 1.0))
+    return Figure(figsize=(width, height), layout="constrained").subplots()
 
 
 def table(caption: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -11,14 +11,25 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
-from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from gptree.metrics import BINS, ReliabilityCurve
-from gptree.protocols.markup import element, escaped, figure_element, inline_svg, one_line, table
+from gptree.protocols.markup import (
+    axes,
+    charts,
+    element,
+    escaped,
+    figure_element,
+    folded,
+    inline_svg,
+    one_line,
+    page,
+    section,
+    table,
+)
 from gptree.protocols.plots import (
     draw_confusion,
     draw_curves,
@@ -33,9 +44,6 @@ from gptree.protocols.tables import Estimate, summary
 from gptree.storage import locked, write_atomically
 from gptree.tree import plot_tree
 from gptree.tree.text import shorten
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 _COMPLAINTS = 20  # that the page prints
 _CONFUSED_CLASSES = 10  # in the picture of confusions
@@ -128,10 +136,10 @@ def write_report(run_folder: str | Path, path: str | Path | None = None) -> Path
     path = Path(run_folder) / "report.html" if path is None else Path(path)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")  # the reader's fonts count
-        page = _page(run)
+        content = _page(run)
     is_beside = path.parent.resolve() == Path(run_folder).resolve()
     with locked(run_folder) if is_beside else nullcontext():
-        write_atomically(path, page)
+        write_atomically(path, content)
     if run.complaints:
         more = f" ({len(run.complaints) - 1} more on the page)" if len(run.complaints) > 1 else ""
         warnings.warn(f"{run.complaints[0]}{more}", stacklevel=2)
@@ -139,26 +147,8 @@ def write_report(run_folder: str | Path, path: str | Path | None = None) -> Path
 
 
 def _page(run: Run) -> str:
-    title = escaped(f"{run.data}: classes that keep arriving")
-    style = files("gptree.protocols").joinpath("report.css").read_text(encoding="utf-8")
-    head = (
-        '<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'
-        '<meta name="color-scheme" content="light dark">'
-        # Nothing is loaded or run, whatever a label says.
-        "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">"
-        f"<title>{title}</title><style>{style}</style>"
-    )
     parts = (_facts, _complaints, _summary, _curves, _base_and_novel, _forgetting, _reliability, _confusion, _trees)
-    main = element("main", element("h1", title), *(part(run) for part in (*parts, _sessions, _settings)))
-    return f'<!DOCTYPE html>\n<html lang="en"><head>{head}</head><body>{main}</body></html>\n'
-
-
-def _section(heading: str, explanation: str, *parts: str) -> str:
-    return element("section", element("h2", escaped(heading)), element("p", escaped(explanation)), *parts)
-
-
-def _folded(title: str, *parts: str, is_open: bool = False) -> str:
-    return element("details", element("summary", escaped(title)), *parts, open="" if is_open else None)
+    return page(f"{run.data}: classes that keep arriving", *(part(run) for part in (*parts, _sessions, _settings)))
 
 
 # ------------------------------------------------------------------------------------------------ facts and settings
@@ -213,7 +203,7 @@ def _settings(run: Run) -> str:
         [method, element("td", escaped(_all_words(rows, "settings") or "–"), class_="text")]
         for method, rows in run.rows.items()
     ]
-    return element("section", _folded("Settings", table("Settings of every method", ["method", "settings"], rows)))
+    return element("section", folded("Settings", table("Settings of every method", ["method", "settings"], rows)))
 
 
 # ---------------------------------------------------------------------------------------------------------- numbers
@@ -241,7 +231,7 @@ def _summary(run: Run) -> str:
         "bytes kept of the training data."
     )
     numbers = table("Every method over all sessions", header, rows)
-    return _section("Summary", explanation, numbers, _folded("The columns explained", element("p", meanings)))
+    return section("Summary", explanation, numbers, folded("The columns explained", element("p", meanings)))
 
 
 def _costs(rows: Iterable[Row]) -> dict[str, Estimate | None]:
@@ -283,31 +273,18 @@ def _sessions(run: Run) -> str:
             cells = (_cell(measure, curve.get(session)) for measure, curve in curves.items())
             lines.append([str(session), element("td", _words(classes)), *cells])
         header = ["session", "classes", *(_head(measure) for measure in measures)]
-        tables.append(_folded(method, table(f"{method}, session by session", header, lines)))
-    return _section("Session by session", "All numbers of the charts: mean ± one standard error over seeds.", *tables)
+        tables.append(folded(method, table(f"{method}, session by session", header, lines)))
+    return section("Session by session", "All numbers of the charts: mean ± one standard error over seeds.", *tables)
 
 
 # ----------------------------------------------------------------------------------------------------------- charts
-
-
-def _axes(width: float = 4.0, height: float = 2.8, blank: bool = False) -> Axes:
-    """Axes of a new figure, of so many inches; blank ones fill it."""
-    from matplotlib.figure import Figure
-
-    if blank:
-        return Figure(figsize=(width, height)).add_axes((0.0, 0.0, 1.0, 1.0))
-    return Figure(figsize=(width, height), layout="constrained").subplots()
-
-
-def _charts(*charts: str) -> str:
-    return element("div", *charts, class_="charts")
 
 
 def _legend(run: Run, key: str) -> str:
     """The look of every method. No other legend has this key."""
     items = []
     for number, method in enumerate(run.methods):
-        ax = _axes(0.45, 0.2, blank=True)
+        ax = axes(0.45, 0.2, blank=True)
         ax.set_axis_off()
         ax.plot([0, 1, 2], [0, 0, 0], **method_style(number), markevery=[1])
         swatch = inline_svg(ax.figure.figure, f"{key}-{number}", aria_hidden="true")
@@ -320,7 +297,7 @@ def _line_chart(key: str, measure: Measure, curves: Mapping[int, Mapping[int, Es
     curves = {number: curve for number, curve in curves.items() if curve}
     if not curves:
         return ""
-    ax = _axes()
+    ax = axes()
     draw_curves(ax, curves, measure.scale)
     ax.set_xlabel(label)
     ends = (f"{run.methods[number]} {measure.text(curve[max(curve)].mean)}" for number, curve in curves.items())
@@ -337,8 +314,8 @@ def _curves(run: Run) -> str:
     explanation = "Mean over seeds after every session; bars are one standard error to each side."
     if len({row["seed"] for row in run.all_rows}) == 1:
         explanation = "One seed, so there are no error bars."
-    charts = _charts(*(_chart(run, measure) for measure in _CURVES))
-    return _section("Curves", explanation, _legend(run, "legend-curves"), charts)
+    drawn = charts(*(_chart(run, measure) for measure in _CURVES))
+    return section("Curves", explanation, _legend(run, "legend-curves"), drawn)
 
 
 def _base_and_novel(run: Run) -> str:
@@ -348,8 +325,8 @@ def _base_and_novel(run: Run) -> str:
         "A method that keeps the base often learns new classes badly, and the other way round. On a dotted line the "
         "harmonic mean is the number written there, in %: up and to the right is better."
     )
-    charts = _charts(_trade_off(run), *(_chart(run, measure) for measure in _BASE_NOVEL))
-    return _section("Base against novel classes", explanation, _legend(run, "legend-base-novel"), charts)
+    drawn = charts(_trade_off(run), *(_chart(run, measure) for measure in _BASE_NOVEL))
+    return section("Base against novel classes", explanation, _legend(run, "legend-base-novel"), drawn)
 
 
 def _trade_off(run: Run) -> str:
@@ -361,7 +338,7 @@ def _trade_off(run: Run) -> str:
             points[number] = base, novel
     if not points:
         return ""
-    ax = _axes()
+    ax = axes()
     draw_trade_off(ax, points)
     places = (
         f"{run.methods[number]}: base {base.mean:.1%}, novel {novel.mean:.1%}"
@@ -384,32 +361,32 @@ def _forgetting(run: Run) -> str:
         "classes."
     )
     at_the_end = _line_chart("at-the-end", _AT_THE_END, at_the_end, "session that brought the classes", run)
-    charts = _charts(_chart(run, _FORGETTING), at_the_end)
-    return _section("Forgetting", explanation, _legend(run, "legend-forgetting"), charts)
+    drawn = charts(_chart(run, _FORGETTING), at_the_end)
+    return section("Forgetting", explanation, _legend(run, "legend-forgetting"), drawn)
 
 
 def _reliability(run: Run) -> str:
-    charts = []
+    figures = []
     for number, (method, details) in enumerate(run.details.items()):
         curve = _pooled(details)
         rows = curve.count.sum()
         if not rows:
             continue
-        ax = _axes(3.6, 4.4)
+        ax = axes(3.6, 4.4)
         plot_reliability(curve, ax)
         gap = np.nansum(curve.count * (curve.confidence - curve.accuracy))
         side = "more confident than accurate" if gap > 0 else "more accurate than confident"
         description = f"Accuracy over confidence in {np.sum(curve.count > 0)} bins, {rows:,} rows; on the whole {side}."
         title = f"{method}: ECE {100 * curve.ece:.1f} %"
-        charts.append(figure_element(f"reliability-{number}", title, description, ax.figure.figure))
+        figures.append(figure_element(f"reliability-{number}", title, description, ax.figure.figure))
     explanation = (
         "Accuracy over confidence after the last session, with the ECE, all seeds pooled. On the dashed line a model "
         "is as often right as it is confident; below, it is too confident; above, not confident enough. The bars at "
         "the foot show how many rows have that confidence."
     )
-    if not charts:
+    if not figures:
         explanation = "The run folder has no details of the last session."
-    return _section("Reliability", explanation, _charts(*charts))
+    return section("Reliability", explanation, charts(*figures))
 
 
 def _pooled(details: Iterable[Detail]) -> ReliabilityCurve:
@@ -426,7 +403,7 @@ def _pooled(details: Iterable[Detail]) -> ReliabilityCurve:
 
 
 def _confusion(run: Run) -> str:
-    charts = []
+    figures = []
     for number, (method, details) in enumerate(run.details.items()):
         counts: Counter[tuple[Any, Any]] = Counter()
         for detail in details:
@@ -437,18 +414,18 @@ def _confusion(run: Run) -> str:
         ranked = dict.fromkeys(label for pair, _ in counts.most_common() for label in pair)
         novel = set.intersection(*({c for c, new in zip(d.labels, d.novel, strict=True) if new} for d in details))
         classes = list(ranked)[:_CONFUSED_CLASSES]
-        ax = _axes(4.0, 0.5 + 0.26 * len(classes))
+        ax = axes(4.0, 0.5 + 0.26 * len(classes))
         names = [shorten(one_line(label), _NAME_WIDTH) for label in classes]
         matrix = np.array([[counts[true, predicted] for predicted in classes] for true in classes])
         draw_confusion(ax, matrix, names, [label in novel for label in classes])
         pairs = (f"{true} taken for {predicted} {count} times" for (true, predicted), count in counts.most_common(10))
-        charts.append(figure_element(f"confusion-{number}", method, "; ".join(pairs) + ".", ax.figure.figure))
+        figures.append(figure_element(f"confusion-{number}", method, "; ".join(pairs) + ".", ax.figure.figure))
     explanation = (
         "The classes that are taken for each other most often after the last session, counted over all seeds: a row is "
         "the true class, a column the predicted one, under the same letter or name. Bold red classes were novel in "
         "every seed. Each seed counts its 40 most frequent mistakes."
     )
-    return _section("Confusion", explanation, _charts(*charts)) if charts else ""
+    return section("Confusion", explanation, charts(*figures)) if figures else ""
 
 
 def _trees(run: Run) -> str:
@@ -459,12 +436,12 @@ def _trees(run: Run) -> str:
             continue
         tree, novel = detail.tree, [c for c, new in enumerate(detail.novel) if new]
         small = tree.n_classes <= _TREE_ROWS
-        ax = _axes(4.8, 0.19 * tree.n_classes + 0.25, blank=True) if small else None
+        ax = axes(4.8, 0.19 * tree.n_classes + 0.25, blank=True) if small else None
         figure = plot_tree(tree, [one_line(label) for label in detail.labels], ax, highlight=novel)
         title = f"{method}, seed {detail.seed}: {len(detail.labels)} classes, {len(novel)} of them novel"
         description = f"{tree.n_classes} classes, at most {tree.height} decisions deep; {len(novel)} of them are novel."
         width = "100%" if small else "max(100%, 60rem)"  # a large tree is not made to fit into a narrow page
         picture = figure_element(f"tree-{number}", title, description, figure, width)
-        parts.append(_folded(method, element("div", picture, class_="tree"), is_open=not parts))
+        parts.append(folded(method, element("div", picture, class_="tree"), is_open=not parts))
     explanation = "The class tree after the last session, of the first seed. Novel classes are bold and red."
-    return _section("Trees", explanation, *parts) if parts else ""
+    return section("Trees", explanation, *parts) if parts else ""
