@@ -108,7 +108,7 @@ def no_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(f"gptree.protocols.{module}.inline_svg", lambda *_, **__: "")
     axes = MagicMock()
     axes.figure.figure = Figure()
-    drawing = {"_axes": axes, "plot_tree": Figure(), "plot_reliability": None, "draw_trade_off": None}
+    drawing = {"axes": axes, "plot_tree": Figure(), "plot_reliability": None, "draw_trade_off": None}
     for name, result in {**drawing, "draw_confusion": None}.items():
         monkeypatch.setattr(f"gptree.protocols.report.{name}", lambda *_, result=result, **__: result)
 
