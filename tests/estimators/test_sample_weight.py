@@ -194,6 +194,19 @@ def test_equal_examples_that_came_in_two_calls_are_one() -> None:
     np.testing.assert_allclose(model.predict_proba(QUERIES), other.predict_proba(QUERIES), **EQUAL)
 
 
+def test_an_example_that_equals_a_row_of_fit_is_left_out_with_it() -> None:
+    model = GPTreeClassifier(prior_mean="lda", random_state=0).fit(X, Y)
+    before = model.state_.left_out
+    assert before is not None
+    row = int(np.flatnonzero(model.state_.origins[:, 1] == 3)[0])
+    model.add_examples(np.stack([X[3], QUERIES[0]]), [Y[3], Y[0]])
+    grown: Any = model.state_.grown
+    later = [len(Y) + int(np.flatnonzero(model.state_.origins[len(Y) :, 1] == given)[0]) for given in (0, 1)]
+    same, other = (grown.left_out[grown.rows == at][0] for at in later)
+    np.testing.assert_allclose(same, before[row].log_softmax(0), rtol=0, atol=1e-12)
+    assert not np.allclose(other, before[row], atol=1e-3)
+
+
 # ----------------------------------------------------------------------------------------------------------- forgetting
 
 

@@ -81,6 +81,8 @@ class _Memory:
     later: Tensor
     """(k, d) later examples, the end of `features`."""
     later_y: Tensor
+    twins: Tensor
+    """(k,) the row of the base model that a later example of a base class equals, −1 if there is none."""
     kept: Tensor
     """(B,) numbers, in the base session, of the base classes that are still there."""
     place: Tensor
@@ -99,7 +101,8 @@ class _Memory:
         rows = torch.cat([exemplars, len(base.X) + torch.arange(len(later), device=device)])
         y = torch.cat([place[base.y[exemplars]], later_y])
         weights = torch.cat([base.row_weights[exemplars], *(c.weights for c in (*registry.base, *registry.novel))])
-        return cls(torch.cat([base.X, later]), rows, y, weights, later, later_y, kept, place)
+        twins = _twins(base, registry, len(later))
+        return cls(torch.cat([base.X, later]), rows, y, weights, later, later_y, twins, kept, place)
 
     @property
     def n_exemplars(self) -> int:
@@ -112,6 +115,18 @@ class _Memory:
     @property
     def X(self) -> Tensor:
         return self.features[self.rows]
+
+
+def _twins(base: BaseState, registry: ClassRegistry, n_later: int) -> Tensor:
+    """See `_Memory.twins`."""
+    found: list[int] = []
+    for c in registry.base:
+        if not len(c.extra):
+            continue
+        rows = (base.y == c.number).nonzero()[:, 0].tolist()
+        known = {(x + 0.0).tobytes(): row for row, x in zip(rows, base.X[rows].cpu().numpy(), strict=True)}
+        found += [known.get((x + 0.0).tobytes(), -1) for x in c.extra.cpu().numpy()]
+    return torch.tensor(found + [-1] * (n_later - len(found)), dtype=torch.long, device=base.X.device)
 
 
 def _fits(grown: GrownState, base: BaseState) -> bool:
@@ -177,12 +192,15 @@ def _experts(
 def _base_left_out(base: BaseState, memory: _Memory, rows: Tensor, later: Tensor) -> Tensor:
     """Log-probabilities of the base classes still there, at rows of the base and then at later examples (k, d).
 
-    The base session never saw the latter: they are left out of its experts as these are.
+    The base session never saw the latter: they are left out of its experts as these are. One that equals a row of the
+    base it did see, and what is left out there is left out here.
     """
     assert base.expert is not None
     assert base.left_out is not None
-    left_out = base.left_out[rows][:, memory.kept].log_softmax(1)
-    return torch.cat([left_out, _of_kept(base.expert, memory).log_probabilities(later)])
+    twins = memory.twins[: len(later)]
+    at_rows, at_twins = (base.left_out[each][:, memory.kept].log_softmax(1) for each in (rows, twins))
+    at_later = _of_kept(base.expert, memory).log_probabilities(later)
+    return torch.cat([at_rows, torch.where(twins[:, None] < 0, at_later, at_twins)])
 
 
 def _of_kept(expert: FittedExpert, memory: _Memory) -> FittedExpert:
