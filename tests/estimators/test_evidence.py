@@ -78,6 +78,18 @@ def test_within_a_standard_error_the_scale_nearest_to_the_default_is_taken() -> 
     assert choose(losses_of([0.1] * 6, noise=0.1), default=5.0).scale == 5.0
 
 
+def test_rows_count_as_often_as_they_weigh_and_are_one_row_each() -> None:
+    losses = losses_of([0.10, 0.13, 0.14, 0.155, 0.3, 0.4], noise=0.25)
+    counts = np.random.default_rng(1).integers(1, 4, len(losses))
+    found = choose(losses, counts.astype(float), default=5.0)
+    np.testing.assert_allclose(found.nll, np.repeat(losses, counts, axis=0).mean(0))
+    gaps = losses - losses[:, [int(found.nll.argmin())]]
+    for k in range(len(SCALES)):  # of a weighted mean of 50 independent rows
+        mean = np.average(gaps[:, k], weights=counts)
+        squares = sum((counts[i] / counts.sum()) ** 2 * (gaps[i, k] - mean) ** 2 for i in range(50))
+        assert found.error[k] == pytest.approx(np.sqrt(50 / 49 * squares))
+
+
 def test_without_rows_the_default_stays() -> None:
     found = choose(np.zeros((0, len(SCALES))), default=1.25)
     assert (found.scale, found.rows) == (1.25, 0)

@@ -122,6 +122,15 @@ def test_a_fraction_lies_between_what_it_is_between() -> None:
     assert ones.state_.weights is None
 
 
+@pytest.mark.parametrize("kind", ["default", "single precision", "growth"])
+def test_weights_far_apart_give_probabilities(kind: str) -> None:
+    weights = 10.0 ** np.random.default_rng(0).uniform(-6, 6, len(Y))
+    probabilities = (
+        GPTreeClassifier(random_state=0, **KINDS[kind]).fit(X, Y, sample_weight=weights).predict_proba(QUERIES)
+    )
+    np.testing.assert_allclose(probabilities.sum(1), 1.0, atol=1e-5)
+
+
 def test_equal_rows_of_a_class_are_one_row() -> None:
     given = np.array([[1.0, 0.0], [-0.0, 1.0], [0.0, 1.0], [1.0, 0.0], [1.0, 0.0], [2.0, 2.0]])
     codes = np.array([0, 0, 0, 1, 0, 1])
