@@ -40,7 +40,7 @@ _Labels = Annotated[
     typer.Argument(help="Labels; write -- before those that begin with a dash.", metavar="LABEL", show_default=False),
 ]
 
-_WORDS = {
+WORDS = {
     "fit": "fitted",
     "add_classes": "added",
     "add_examples": "extended",
@@ -203,7 +203,7 @@ def _apply(change: Callable[[], Any], classifier: Classifier, folder: Path, as_j
             }
         )
         return
-    say(f"{'taken back: ' if taken_back else ''}{_WORDS[entry.kind]} {_described(entry)}")
+    say(f"{'taken back: ' if taken_back else ''}{WORDS[entry.kind]} {described(entry)}")
     say(
         f"{count:,} {'class' if count == 1 else 'classes'} now, {len(memory):,} examples in memory "
         f"({memory.nbytes / 1e3:,.0f} kB with all that was learnt); {seconds:.2f} s; saved in {folder}"
@@ -223,7 +223,7 @@ def _facts(entry: Entry) -> dict[str, Any]:
     }
 
 
-def _described(entry: Entry) -> str:
+def described(entry: Entry) -> str:
     """The labels of an entry and how many examples of each it brought, for people."""
     if entry.kind == "rename_class":
         old, new = entry.labels
@@ -255,11 +255,11 @@ def _print_history(journal: Sequence[Entry]) -> None:
     who, why = (any(getattr(entry, name) for entry in journal) for name in ("author", "note"))
     table = Table("", "time (UTC)", "what", "labels", "examples", *["who"] * who, *["note"] * why)
     for number, entry in enumerate(journal):
-        labels = _described(entry) if not entry.counts else _listed(entry.labels)
+        labels = described(entry) if not entry.counts else _listed(entry.labels)
         when = entry.time.removesuffix("+00:00").replace("T", " ")
         # Text: square brackets in a label are no markup
         remarks = [entry.author] * who + [entry.note] * why
-        cells = (str(number), when, _WORDS[entry.kind], labels, _examples(entry), *remarks)
+        cells = (str(number), when, WORDS[entry.kind], labels, _examples(entry), *remarks)
         table.add_row(*(Text(visible(cell)) for cell in cells))
     Console().print(table)
 

@@ -110,6 +110,11 @@ COMMANDS = {
         "Answer over HTTP: predictions, explanations, metrics; a new model is taken in without a gap.",
         "gptree serve model --port 8000",
     ),
+    "card": (
+        "card",
+        "Describe a model: classes, examples, sessions, encoder, calibration, limits and history.",
+        "gptree card model --test test.csv --out card.html",
+    ),
     "fscil": (
         "sessions",
         "Teach a model its classes session by session, and measure it after every session.",
