@@ -219,6 +219,19 @@ def test_predictions_for_people_and_machines_agree(run: Run, files: Files, model
     np.testing.assert_allclose(table, np.column_stack([p.max(1), fitted.novelty_score(X), p]), rtol=1e-5)
 
 
+def test_parts_for_several_machines_are_the_whole(run: Run, files: Files, model: Path) -> None:
+    whole = run("predict", model, files["csv"]).stdout.splitlines()
+    parts = [run("predict", model, files["csv"], "--shard", f"{k}/3").stdout.splitlines() for k in (1, 2, 3)]
+    assert all(part[0] == whole[0] for part in parts)
+    assert [part[1].split(",")[0] for part in parts] == ["0", "1", "2"]
+    lines = sorted((line for part in parts for line in part[1:]), key=lambda line: int(line.split(",")[0]))
+    for line, expected in zip(lines, whole[1:], strict=True):
+        (name, label, *_), (name_before, label_before, *_) = line.split(","), expected.split(",")
+        assert (name, label) == (name_before, label_before)
+    assert "there is no part 4 of 3" in run("predict", model, files["csv"], "--shard", "4/3", code=2).stderr
+    assert "cannot read '2 of 3'" in run("predict", model, files["csv"], "--shard", "2 of 3", code=2).stderr
+
+
 def test_predictions_in_files(run: Run, files: Files, model: Path, tmp_path: Path) -> None:
     shown = run("predict", model, files["csv"], "--proba").stdout
     result = run("predict", model, files["csv"], "--proba", "--out", tmp_path / "p.csv")

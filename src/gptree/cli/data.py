@@ -27,6 +27,7 @@ def read_data(
     known_columns: Sequence[str] | None = None,
     pictures: bool = False,
     encoding: Encoding | None = None,
+    part: tuple[int, int] | None = None,
 ) -> Data:
     """Read and check a file; encode a folder of pictures or a table of texts.
 
@@ -43,12 +44,15 @@ def read_data(
         Whether features may have more than two axes.
     encoding : Encoding, optional
         How pictures and texts are encoded.
+    part : (int, int) or None
+        Only every n-th row, beginning with the k-th, for (k, n).
     """
     names, encoding = Names(features, labels, ids, row_weights), encoding or Encoding()
     found = opened(path, names, encoding.kind, known_columns)
     if isinstance(found, Collection):
-        return _encoded(found, need_labels, encoding)
-    return read_vectors(path, names, need_labels, known_columns, pictures, found)
+        return _encoded(found if part is None else found.part(*part), need_labels, encoding)
+    data = read_vectors(path, names, need_labels, known_columns, pictures, found)
+    return data if part is None else data.part(*part)
 
 
 def _encoded(collection: Collection, need_labels: bool, encoding: Encoding) -> Data:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -44,10 +43,7 @@ def embed(
     ids: options.Ids = None,
     store: _Store = None,
     batch: Annotated[int | None, typer.Option(help="How many are encoded at a time.", min=1)] = None,
-    shard: Annotated[
-        str | None,
-        typer.Option(help="Encode only the i-th of n parts, for n machines; then merge the stores.", metavar="I/N"),
-    ] = None,
+    shard: options.Shard = None,
     strict: Annotated[bool, typer.Option("--strict", help="End with exit code 2 if anything was left out.")] = False,
     as_json: options.Json = False,
 ) -> None:
@@ -65,7 +61,7 @@ def embed(
     encoding = Encoding(encoder, weights, download)
     collection = collection_of(data, Names(features, labels, ids), encoding.kind())
     if shard is not None:
-        collection = collection.part(*_part(shard))
+        collection = collection.part(*options.part(shard))
     found = encode(collection, encoding.encoder(collection), Store(store), batch)
     files = [] if out is None else _write(found, out)
     if as_json:
@@ -77,13 +73,6 @@ def embed(
         )
     if strict and found.failed:
         raise typer.Exit(BAD_INPUT)
-
-
-def _part(text: str) -> tuple[int, int]:
-    parts = re.fullmatch(r"(\d{1,6})/(\d{1,6})", text)
-    if parts is None:
-        raise ValueError(f"--shard: cannot read '{text}'; write the number of the part and how many there are, as 2/8.")
-    return int(parts[1]), int(parts[2])
 
 
 def _write(found: Embedding, out: Path) -> list[Path]:

@@ -43,6 +43,7 @@ def read_for(
     row_weights: str | None = None,
     weights: Path | None = None,
     need_labels: bool = False,
+    part: tuple[int, int] | None = None,
 ) -> Data:
     """Data that the model can predict.
 
@@ -54,7 +55,7 @@ def read_for(
     description = getattr(model, "encoder_", None)
     encoding = Encoding(weights=weights, model=True, description=description)
     kind: dict[str, Any] = {"need_labels": need_labels, "known_columns": names, "pictures": width is None}
-    data = read_data(path, features, labels, ids=ids, row_weights=row_weights, encoding=encoding, **kind)
+    data = read_data(path, features, labels, ids=ids, row_weights=row_weights, encoding=encoding, part=part, **kind)
     if description is not None and data.encoder is not None and data.encoder != description:
         raise ValueError(
             f"{path} holds vectors of the encoder {describes(data.encoder)}, but the model was fitted on those of "

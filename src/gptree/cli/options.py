@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any
@@ -76,7 +77,19 @@ Author = Annotated[str, typer.Option(help="Who does this, for the journal.", met
 Page = Annotated[
     Path | None, typer.Option(help="Write an HTML page that shows it.", metavar="FILE", show_default=False)
 ]
+Shard = Annotated[
+    str | None,
+    typer.Option(help="Only the i-th of n parts of DATA, for n machines.", metavar="I/N", show_default=False),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout, for machines.")]
+
+
+def part(shard: str) -> tuple[int, int]:
+    """What --shard names: the number of a part, and how many there are."""
+    found = re.fullmatch(r"(\d{1,6})/(\d{1,6})", shard)
+    if found is None:
+        raise ValueError(f"--shard: cannot read '{shard}'; write the part and how many there are, as 2/8.")
+    return int(found[1]), int(found[2])
 
 
 def choice(names: Iterable[str], help_text: str, *flags: str) -> Any:

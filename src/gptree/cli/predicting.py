@@ -53,6 +53,7 @@ def predict(
             "--coarse", help="Add the smallest group of the class tree that is as sure as this, such as 0.95."
         ),
     ] = None,
+    shard: options.Shard = None,
     features: options.Features = None,
     labels: options.Labels = None,
     ids: options.Ids = None,
@@ -79,8 +80,9 @@ def predict(
         raise ValueError("--reject belongs to --open.")
     if by_class and coverage is None:
         raise ValueError("--by-class belongs to --set.")
+    part = None if shard is None else options.part(shard)
     classifier = open_model(model)
-    rows = read_for(classifier, data, features, labels, ids=ids, weights=weights, need_labels=with_score)
+    rows = read_for(classifier, data, features, labels, ids=ids, weights=weights, need_labels=with_score, part=part)
     y = class_numbers(rows, classifier.classes_) if with_score else None
     probabilities = classifier.predict_proba(rows.X)
     ranked = np.argsort(-probabilities, axis=1, kind="stable")

@@ -24,6 +24,7 @@ import numpy as np
 
 from gptree.embed.collection import Failure, check_ids, parsed_labels
 from gptree.embed.tables import IDS, TableFile, check_names, is_number, listed
+from gptree.settings import require
 
 #: Default names of features, labels and ids in an .npz file, and of the label column in a table.
 FEATURES, LABELS, NAMES, LABEL_COLUMN = "X", "y", "ids", "label"
@@ -68,6 +69,13 @@ class Data:
     sources: Mapping[str, Path | str] = field(default_factory=dict)
     keys: tuple[str, ...] | None = None
     failed: tuple[Failure, ...] = ()
+
+    def part(self, number: int, of: int) -> Data:
+        """Every `of`-th row of vectors, beginning with the `number`-th, under its id; see `Collection.part`."""
+        require(1 <= number <= of, f"there is no part {number} of {of}: parts are numbered 1 to {of}.")
+        rows = slice(number - 1, None, of)
+        y, weights = (None if each is None else each[rows] for each in (self.y, self.weights))
+        return replace(self, X=self.X[rows], y=y, weights=weights, names=tuple(self.ids[rows]))
 
     @property
     def labels(self) -> list[Any]:
