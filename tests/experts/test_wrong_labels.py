@@ -46,6 +46,13 @@ def test_right_labels_are_believed() -> None:
     assert torch.equal(robust_weights(logs, y), pool_weights(logs, y))
 
 
+def test_one_row_is_no_evidence() -> None:
+    logs = torch.tensor([[[0.97, 0.03]], [[0.9, 0.1]]], dtype=torch.float64).log()
+    wrong = torch.tensor([1])
+    assert torch.equal(robust_weights(logs, wrong), pool_weights(logs, wrong))
+    assert label_noise(logs[0, :, 1].exp(), 2) == 0.0
+
+
 def test_a_gain_is_clear_beyond_three_standard_errors() -> None:
     gain = torch.tensor([1.0, 0.0, 1.0, 0.0], dtype=torch.float64)  # mean 0.5; of eight the standard error is 0.189
     assert not is_clear(torch.cat([gain] * 2))

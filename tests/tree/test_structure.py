@@ -183,3 +183,15 @@ def test_chain_of_ten_thousand_classes():
     subtree, classes = tree.subtree(5000)
     assert subtree == chain(5000)
     assert classes[0] == 5000
+
+
+def test_trees_are_equal_in_order_and_shape() -> None:
+    """Of three classes there are two shapes, and orders in which either can stand."""
+    left, right, turned = (
+        ClassTree.from_nested(nested, range(3)) for nested in ([[0, 1], 2], [0, [1, 2]], [[1, 0], 2])
+    )
+    assert left == ClassTree.from_nested([[0, 1], 2], range(3))
+    assert np.array_equal(left.order, right.order)
+    assert left != right
+    assert np.array_equal(left.mid, turned.mid)
+    assert left != turned
