@@ -52,6 +52,7 @@ from benchmarks.experiments.frozen import methods
 from benchmarks.experiments.frozen.methods import (
     ACCURACY,
     BY,
+    CHOSEN,
     ECE,
     EXPERTS,
     FOREST,
@@ -71,6 +72,7 @@ NAME = "frozen-classifiers"
 run = methods.run
 COLUMNS = {"accuracy": ACCURACY, "NLL": NLL, "ECE": ECE}
 COLUMNS |= {f"fine {name}": replace(column, digits=column.digits + 1) for name, column in COLUMNS.items()}
+FINE_NLL = COLUMNS["fine NLL"]
 SHOTS = (5, 20, 30, None)
 #: Numbers of classes that are drawn; all classes, and all rows of one.
 CLASSES = {"clinc150": (20, 60, None), "banking77": (20, 60, None), "cub200": (20, 60, None), "digits": (None,)}
@@ -79,7 +81,7 @@ SIZES = {"clinc150": (150, 100), "banking77": (77, 130), "cub200": (200, 30), "d
 PAPER_POINTS = 3_000
 SMOOTHED, KERNEL = "rival: logistic-smoothed", "rival: kernel-logistic"
 RIVALS = (MEAN, LOGISTIC, SMOOTHED, KERNEL, "rival: knn", "rival: ridge", "rival: lda", RANPAC)
-METHODS = (PAPERS_TREE, *EXPERTS, TREE, FOREST, *RIVALS)
+METHODS = (PAPERS_TREE, *EXPERTS, TREE, FOREST, CHOSEN, *RIVALS)
 AT_A_GLANCE = {
     "class mean": MEAN,
     "logistic regression": LOGISTIC,
@@ -142,8 +144,18 @@ def nearest_rivals(rows: list[Row]) -> Table:
     return gap_table("All classes: gaps to the nearest rivals", lines, (ACCURACY, NLL, ECE))
 
 
+def chosen_scales(rows: list[Row]) -> Table:
+    """The forest that chooses its output scale, less the default one."""
+    lines = {}
+    for (data, *sizes), task in grouped(rows, BY).items():
+        classes, shots = ("all" if size is None else size for size in sizes)
+        pair = chosen(task, method=CHOSEN), chosen(task, method=FOREST)
+        lines[f"{data}, {classes} classes, {shots} shots: chosen scale less scale 10"] = pair
+    return gap_table("The output scale by left-out evidence", lines, (ACCURACY, FINE_NLL, ECE))
+
+
 def tables(rows: list[Row]) -> list[Table]:
-    return [nearest_rivals(rows), added_by_the_gaussian_processes(rows)]
+    return [nearest_rivals(rows), added_by_the_gaussian_processes(rows), chosen_scales(rows)]
 
 
 def details(rows: list[Row]) -> list[Table]:

@@ -22,6 +22,7 @@ from gptree.metrics import accuracy, brier, columns, ece, nll
 from gptree.rivals import RIVALS
 
 FOREST, TREE, POOL, PAPERS_TREE = "gptree forest", "gptree", "pool of experts", "paper's tree"
+CHOSEN = "gptree forest, chosen scale"
 MEAN, LOGISTIC, RANPAC = "rival: class-mean", "rival: logistic", "rival: ranpac"
 ACCURACY = Column("accuracy %", "metrics.accuracy", scale=100, digits=1)
 NLL = Column("NLL", "metrics.nll", better=min)
@@ -63,7 +64,9 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "gptree forest, no node limit": {"node_limit": None},
     "gptree forest, subset of 1,024 points": {"node_limit": 1024},
     "gptree forest, output scale 5": {"kernel": make_kernel("rbf", 5.0)},
+    CHOSEN: {"kernel": "chosen"},
     "gptree forest, 20 sweeps": {"inference": CoordinateAscent(sweeps=20, tolerance=0.0)},
+    "gptree forest, random trees": {"tree": "random"},
     "gptree forest, quadrature": {"predict_at": "quadrature"},
     "gptree forest, random-feature LDA too": {"prior_mean": Pool((*Pool().experts, RandomFeatures(LDA(), count=1000)))},
     "gptree forest, zero prior mean": {"prior_mean": None},
@@ -92,8 +95,12 @@ def run(trial: Trial, folder: Path) -> dict[str, Any]:
 
 def scored(trial: Trial, task: Dataset) -> tuple[dict[str, Any], np.ndarray, np.ndarray]:
     """Accuracy, NLL, Brier score, ECE and processor seconds, one thread; probabilities, and columns of the labels."""
+    return score(make_method(trial.method, len(task.train_y), trial.seed), task)
+
+
+def score(estimator: Any, task: Dataset) -> tuple[dict[str, Any], np.ndarray, np.ndarray]:
+    """The same of an estimator."""
     torch.set_num_threads(1)
-    estimator = make_method(trial.method, len(task.train_y), trial.seed)
     start = time.process_time()
     estimator.fit(task.train_x, task.train_y)
     fitted = time.process_time()

@@ -26,7 +26,19 @@ import numpy as np
 from benchmarks.core.tables import Column, Table, chosen, listing
 from benchmarks.core.trials import Row, Trial
 from benchmarks.data import Dataset, draw, load
-from benchmarks.experiments.frozen.methods import ACCURACY, BY, ECE, FOREST, LOGISTIC, MEAN, NLL, POOL, TREE, scored
+from benchmarks.experiments.frozen.methods import (
+    ACCURACY,
+    BY,
+    CHOSEN,
+    ECE,
+    FOREST,
+    LOGISTIC,
+    MEAN,
+    NLL,
+    POOL,
+    TREE,
+    scored,
+)
 from gptree.metrics import accuracy
 
 GROUP, SEEDS = "Frozen features", 5
@@ -42,7 +54,7 @@ def trials(seeds: int) -> list[Trial]:
         for seed in range(seeds)
         for data in ("clinc150", "banking77", "cub200")
         for each in settings
-        for method in (POOL, TREE, FOREST, MEAN, LOGISTIC)
+        for method in (POOL, TREE, FOREST, CHOSEN, MEAN, LOGISTIC)
     ]
 
 
