@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 
 import pytest
 import torch
 from torch import Tensor
 
+from gptree.maths import cuda
 from gptree.maths.cuda import STREAMS, Recorded, concurrently
 
 on_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
@@ -64,3 +67,85 @@ def test_a_recording_repeats_the_function_with_new_values() -> None:
         for name, value in expected.items():
             torch.testing.assert_close(found[name], value, rtol=1e-12, atol=1e-12)
     assert recorded(spd(50, 9, "cuda"), rhs)["x"] is found["x"]
+
+
+# ------------------------------------------------------------------------------------------------ without a GPU
+
+
+class Stream:
+    """Writes down what it is told to wait for."""
+
+    def __init__(self, name: object) -> None:
+        self.name, self.waits = name, list[object]()
+
+    def wait_stream(self, other: Stream) -> None:
+        self.waits.append(other.name)
+
+
+class Streams:
+    """Stands in for `torch.cuda`: streams are numbered, and tasks are done at once."""
+
+    def __init__(self) -> None:
+        self.main, self.made, self.using = Stream("main"), list[Stream](), list[object]()
+        self.replays = 0
+
+    def Stream(self, device: torch.device) -> Stream:
+        self.made.append(Stream(len(self.made)))
+        return self.made[-1]
+
+    def current_stream(self, device: torch.device) -> Stream:
+        return self.main
+
+    @contextmanager
+    def stream(self, stream: Stream) -> Iterator[None]:
+        self.using.append(stream.name)
+        yield
+        self.using.pop()
+
+    @contextmanager
+    def graph(self, graph: object, capture_error_mode: str) -> Iterator[None]:
+        self.using.append("graph")
+        yield
+        self.using.pop()
+
+    def CUDAGraph(self) -> Streams:
+        return self
+
+    def replay(self) -> None:
+        self.replays += 1
+
+
+@pytest.fixture
+def streams(monkeypatch: pytest.MonkeyPatch) -> Iterator[Streams]:
+    fake = Streams()
+    monkeypatch.setattr(torch, "cuda", fake)
+    cuda._streams.cache_clear()
+    yield fake
+    cuda._streams.cache_clear()
+
+
+@pytest.mark.parametrize("count", [1, 5, 2 * STREAMS + 3])
+def test_tasks_take_the_streams_in_turn(count: int, streams: Streams) -> None:
+    """Every stream that is used waits for what was begun before, and what comes after waits for every one of them."""
+    assert concurrently([], torch.device("cuda")) == []
+    found = concurrently([lambda: streams.using[-1] for _ in range(count)], torch.device("cuda"))
+    used = min(count, STREAMS)
+    assert found == [i % used for i in range(count)]
+    assert len(streams.made) == STREAMS
+    assert [stream.waits for stream in streams.made] == [["main"]] * used + [[]] * (STREAMS - used)
+    assert streams.main.waits == list(range(used))
+
+
+def test_a_function_is_done_twice_before_it_is_recorded(streams: Streams) -> None:
+    seen: list[object] = []
+
+    def function(x: Tensor) -> Tensor:
+        seen.append(streams.using[-1])
+        return x
+
+    recorded = Recorded(function, torch.zeros(2))
+    assert seen == [0, 0, "graph"]
+    assert streams.made[0].waits == ["main"]
+    assert streams.main.waits == [0]
+    assert recorded(torch.ones(2)).tolist() == [1.0, 1.0]
+    assert streams.replays == 1
