@@ -164,6 +164,20 @@ def test_quality_has_the_numbers_and_the_charts(shared: Page) -> None:
     assert sum(each["rows"] for each in quality["classes"]) == 18
 
 
+def test_labels_that_look_wrong_and_the_same_content_twice(page: Page) -> None:
+    zeros = page.pool(0, 6)
+    taught = page.post("teach", {"version": 1, "lessons": [{"label": "2", "ids": zeros[:1]}]})
+    assert taught.status_code == 200
+    suspects = page.get("quality").json()["suspects"]
+    assert {(each["example"]["id"], each["given"], each["instead"]) for each in suspects} >= {
+        (name, "2", "0") for name in zeros[:1]
+    }
+    path = page.root / "project"
+    content = (Project.open(path).path_of(zeros[5]) or Path()).read_bytes()
+    page.client.post("/api/upload", files=[("files", ("again.png", content))], headers=HEADERS)
+    assert sorted(page.get("quality").json()["duplicates"][0]["ids"]) == sorted(["again.png", zeros[5]])
+
+
 # ---------------------------------------------------------------------------------------------------------- changing
 
 

@@ -146,7 +146,7 @@ def findings(
     if len(names) > 1 and counts.max() > 1:
         forest = GPForestClassifier(random_state=seed, verbose=progress)
         forest.fit(X[known], y, ids=[name for name, is_known in zip(ids, known, strict=True) if is_known])
-        suspects = _suspects(forest)
+        suspects = suspects_of(forest)
         features = forest.state_.features(np.asarray(X)).double().cpu().numpy()
     twins, outliers = _neighbours(features, labels, ids, keys)
     return Findings(
@@ -161,7 +161,8 @@ def findings(
     )
 
 
-def _suspects(forest: GPForestClassifier) -> tuple[Suspect, ...]:
+def suspects_of(forest: Any) -> tuple[Suspect, ...]:
+    """Labels of a fitted classifier's own examples that are probably wrong, the least probable first."""
     left_out, classes = forest.left_out(), forest.classes_.tolist()
     p, y = left_out.probabilities, left_out.y
     counts = np.bincount(y, minlength=len(classes))

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gptree.project.checks import suspects_of
 from gptree.protocols.markup import inline_svg
 from gptree.protocols.plots import draw_confusion, plot_reliability
 from gptree.studio.views import Json, View, finite
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
     from gptree.project import Quality
 
 _SUSPECTS, _DUPLICATES, _CHART_CLASSES, _PAIRS = 12, 20, 10, 15
-_DOUBT = 0.25  # a given label less probable than this is looked at again
 
 
 def quality_json(quality: Quality, view: View) -> Json:
@@ -75,21 +75,18 @@ def _svg(figure: Any, key: str) -> str:
 
 
 def suspects(view: View) -> list[Json]:
-    """Taught examples whose label the model would not have given them, had it not been shown them."""
+    """Taught examples whose labels are probably wrong."""
     if view.model is None or len(view.number) < 2:
         return []
-    left_out = view.model.left_out()
-    given = left_out.probabilities[np.arange(len(left_out.y)), left_out.y]
-    rows = [row for row in np.argsort(given) if given[row] < _DOUBT and left_out.ids[row] in view.row_of]
-    labels = view.model.classes_
+    found = [each for each in suspects_of(view.model) if each.id in view.row_of]
     return [
         {
-            "example": view.example(view.row_of[left_out.ids[row]]),
-            "given": str(labels[left_out.y[row]]),
-            "p": float(given[row]),
-            "instead": str(labels[left_out.probabilities[row].argmax()]),
+            "example": view.example(view.row_of[each.id]),
+            "given": str(each.label),
+            "p": each.probability,
+            "instead": str(each.answer),
         }
-        for row in rows[:_SUSPECTS]
+        for each in found[:_SUSPECTS]
     ]
 
 

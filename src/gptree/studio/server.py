@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import threading
 import webbrowser
 from collections.abc import Callable
 from pathlib import Path
@@ -58,8 +59,14 @@ def serve(
     tell(address)
     if opened is not None:
         desk.open(opened)
-    config = uvicorn.Config(application, log_level="warning", access_log=False, server_header=False, ws="none")
-    server = uvicorn.Server(config)
+
+    class Server(uvicorn.Server):
+        def handle_exit(self, sig: int, frame: Any) -> None:
+            threading.Thread(target=desk.events.close).start()  # open pages would listen for ever
+            super().handle_exit(sig, frame)
+
+    how: dict[str, Any] = {"log_level": "warning", "access_log": False, "server_header": False, "ws": "none"}
+    server = Server(uvicorn.Config(application, timeout_graceful_shutdown=3, **how))
     if browser:
         webbrowser.open(address)
     try:
@@ -75,6 +82,7 @@ def bind(host: str, port: int) -> socket.socket:
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         bound.bind((host, port))
+        bound.listen(128)  # a browser that comes before the server is ready waits
     except OSError as error:
         bound.close()
         raise ValueError(
