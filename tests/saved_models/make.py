@@ -145,7 +145,7 @@ def weighted(model: Any, lessons: bool = True) -> Any:
     X, y = (np.concatenate([part, part[:2]]) for part in base())
     model.fit(X, y, sample_weight=weights(len(y)))
     if lessons:
-        for step, given in ((model.add_classes, rows(6, 7)), (model.add_examples, rows(1, 7, begin=2, end=5))):
+        for step, given in ((model.add_classes, rows(6, 7)), (model.add_examples, rows(1, 7, begin=5, end=8))):
             step(*given, sample_weight=weights(len(given[1])))
     return model
 
