@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 from collections.abc import Callable
@@ -80,3 +81,20 @@ def test_a_torn_event_is_left_out(made: Path, tmp_path: Path) -> None:
     project = Project.open(tmp_path / "p")
     CHANGES["teach"](project)
     assert [event.version for event in project.events] == [1, 2, 3, 4]
+
+
+def test_a_full_disk_changes_nothing(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shutil.copytree(made, tmp_path / "p")
+    project = Project.open(tmp_path / "p")
+    before = state(project)
+    with monkeypatch.context() as patched:
+
+        def full(path: Path, content: object) -> None:
+            raise OSError(errno.ENOSPC, f"{path} was not written (No space left on device)")
+
+        patched.setattr("gptree.storage.folder.write_atomically", full)  # of the model
+        with pytest.raises(OSError, match="No space left"):
+            CHANGES["teach"](project)
+    assert state(project) == state(Project.open(tmp_path / "p")) == before
+    CHANGES["teach"](project)
+    assert project.version == 4
