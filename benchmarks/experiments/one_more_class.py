@@ -102,7 +102,7 @@ class SetFit:
 
     def __init__(
         self,
-        texts: Mapping[str, Sequence[str]],
+        texts: Mapping[str, list[str]],
         y: np.ndarray,
         seed: int,
         tuned: Callable[[list[tuple[str, str, float]], int], Callable[[list[str]], np.ndarray]],
@@ -112,7 +112,7 @@ class SetFit:
 
     def fit(self, rows: np.ndarray) -> None:
         self.rows = rows
-        texts = [self.texts["train"][row] for row in rows]
+        texts = [self.texts["train"][row] for row in map(int, rows)]
         self.encode = self.tuned(pairs(texts, self.y[rows], self.seed), self.seed)
         self.head = LogisticRegression(max_iter=1000).fit(self.encode(texts), self.y[rows])
 
@@ -120,7 +120,7 @@ class SetFit:
         self.fit(np.concatenate([self.rows, rows]))
 
     def probabilities(self, rows: np.ndarray) -> np.ndarray:
-        return self.head.predict_proba(self.encode([self.texts["test"][row] for row in rows]))
+        return self.head.predict_proba(self.encode([self.texts["test"][row] for row in map(int, rows)]))
 
 
 def pairs(texts: Sequence[str], y: np.ndarray, seed: int) -> list[tuple[str, str, float]]:
@@ -132,7 +132,7 @@ def pairs(texts: Sequence[str], y: np.ndarray, seed: int) -> list[tuple[str, str
         other = np.flatnonzero(y != label)
         for places, value in ((same, 1.0), (other, 0.0)):
             if len(places):
-                found += [(texts[row], texts[i], value) for i in random.choice(places, PAIRS)]
+                found += [(texts[row], texts[i], value) for i in map(int, random.choice(places, PAIRS))]
     return [found[i] for i in random.permutation(len(found))]
 
 
