@@ -6,10 +6,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gptree.estimators.state import FittedState, with_prior
+from gptree.estimators.left_out import left_out_in_memory
+from gptree.estimators.state import FittedState
 from gptree.incremental import BaseState, GrownState, base_novelty
 from gptree.inference import PredictAt
-from gptree.model import LeftOut, left_out_predictions
+from gptree.model import LeftOut
 
 
 class KnownRows(NamedTuple):
@@ -36,8 +37,8 @@ def _known_rows(state: FittedState, predict_at: PredictAt) -> KnownRows:
         return _grown_rows(state, state.base, state.grown, predict_at)
     if state.base is not None:
         return _base_rows(state.base, predict_at)
-    scores = with_prior(state.left_out, state.class_log_prior, state.X)
-    return _seen(left_out_predictions(state.model, state.y, scores, state.weights, predict_at), state.y)
+    left_out, y, _ = left_out_in_memory(state, predict_at)
+    return _seen(left_out, y)
 
 
 def _seen(left_out: LeftOut, y: np.ndarray) -> KnownRows:
@@ -56,15 +57,8 @@ def _grown_rows(state: FittedState, base: BaseState, grown: GrownState, predict_
     Exemplars are typical of their class, and few. How all examples of the base session looked is known; in the grown
     model each is taken to have changed by as much as the exemplars of its class have, on average.
     """
-    y = np.zeros(len(state.y), dtype=np.int64)  # results at rows that are not in memory are dropped
-    rows = grown.rows.cpu().numpy()
-    y[rows] = grown.y.cpu().numpy()
-    scores = None
-    if grown.left_out is not None:
-        scores = grown.left_out.new_zeros(len(y), grown.left_out.shape[1])
-        scores[grown.rows] = grown.left_out
-    now = _seen(left_out_predictions(state.model, y, scores, predict_at=predict_at), y)
-
+    left_out, y, rows = left_out_in_memory(state, predict_at)
+    now = _seen(left_out, y)
     before = _base_rows(base, predict_at)
     exemplars = base_novelty(base, predict_at).exemplars.cpu().numpy()  # among all examples
     kept = base.exemplars.cpu().numpy()  # among the rows that the model keeps

@@ -9,7 +9,7 @@ import numpy as np
 from gptree.estimators.base import TreeEstimator
 from gptree.estimators.state import FittedState, with_prior
 from gptree.inference import PredictAt
-from gptree.model import left_out_predictions
+from gptree.model import LeftOut, left_out_predictions
 
 
 class LeftOutRows(NamedTuple):
@@ -67,16 +67,25 @@ class LeftOutMixin(TreeEstimator):
 
 def left_out_rows(state: FittedState, predict_at: PredictAt) -> LeftOutRows:
     """See `LeftOutMixin.left_out`."""
+    left_out, y, rows = left_out_in_memory(state, predict_at)
+    ids = state.ids
+    log_p = left_out.log_probabilities.cpu().numpy()[rows]
+    return LeftOutRows(tuple(ids[row] for row in rows), y[rows], np.exp(log_p))
+
+
+def left_out_in_memory(state: FittedState, predict_at: PredictAt) -> tuple[LeftOut, np.ndarray, np.ndarray]:
+    """Predictions at all rows of the features, their class numbers, and which of the rows are in memory.
+
+    What is said of the other rows, whose classes may be gone, means nothing.
+    """
     y, scores = state.y, with_prior(state.left_out, state.class_log_prior, state.X)
     rows, weights = np.arange(len(y)), state.weights
     if state.grown is not None:
         rows = state.grown.rows.cpu().numpy()
-        y = np.zeros(len(state.y), dtype=np.int64)  # results at rows that are not in memory are dropped
+        y = np.zeros(len(state.y), dtype=np.int64)
         y[rows] = state.grown.y.cpu().numpy()
         scores, weights = None, None
         if state.grown.left_out is not None:
             scores = state.grown.left_out.new_zeros(len(y), state.grown.left_out.shape[1])
             scores[state.grown.rows] = state.grown.left_out
-    log_p = left_out_predictions(state.model, y, scores, weights, predict_at).log_probabilities
-    ids = state.ids
-    return LeftOutRows(tuple(ids[row] for row in rows), y[rows], np.exp(log_p.cpu().numpy()[rows]))
+    return left_out_predictions(state.model, y, scores, weights, predict_at), y, rows
