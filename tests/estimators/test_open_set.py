@@ -40,6 +40,33 @@ def test_few_shots_err_upwards() -> None:
     assert np.mean(unknown) > 2 * np.mean(known)
 
 
+def test_what_is_kept_of_base_nodes_changes_nothing() -> None:
+    """Thresholds of a model that was asked before every change, and of one that was not."""
+    X, y, friends, strangers = rows(0, 6)
+    asked, silent = (GPTreeClassifier(random_state=0).fit(X, y) for _ in range(2))
+
+    def change(model: GPTreeClassifier, step: int) -> None:
+        if step == 0:
+            model.add_classes(strangers[:5], [20] * 5)
+        elif step == 1:
+            model.add_examples(friends[:3], [0] * 3)
+        elif step == 2:
+            model.add_classes(strangers[20:25], [21] * 5)
+        else:
+            model.remove_classes([1])
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        for step in range(4):
+            for model in (asked, silent):
+                change(model, step)
+            asked.novelty_threshold(0.2)
+        asked.add_classes(strangers[40:45], [22] * 5)
+        silent.add_classes(strangers[40:45], [22] * 5)
+        assert asked.novelty_threshold(0.2) == silent.novelty_threshold(0.2)
+        assert np.array_equal(asked.predict_set(friends), silent.predict_set(friends))
+
+
 def test_a_warning_points_at_the_caller() -> None:
     X, y, friends, _ = rows(0, 3)
     model = GPTreeClassifier(random_state=0).fit(X, y)

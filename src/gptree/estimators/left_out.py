@@ -88,4 +88,5 @@ def left_out_in_memory(state: FittedState, predict_at: PredictAt) -> tuple[LeftO
         if state.grown.left_out is not None:
             scores = state.grown.left_out.new_zeros(len(y), state.grown.left_out.shape[1])
             scores[state.grown.rows] = state.grown.left_out
-    return left_out_predictions(state.model, y, scores, weights, predict_at), y, rows
+    staying = None if state.base is None else state.base.staying
+    return left_out_predictions(state.model, y, scores, weights, predict_at, staying), y, rows

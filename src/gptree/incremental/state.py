@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Annotated, Any
 
 import torch
@@ -14,7 +15,7 @@ from gptree.experts import FittedExpert, NovelClassExperts
 from gptree.incremental.journal import ClassRegistry
 from gptree.incremental.strategies import Strategy
 from gptree.inference import Inference, LargeNodes, PredictAt
-from gptree.model import ForestModel
+from gptree.model import ForestModel, StayingNodes
 from gptree.storage import Array, Serializable, Sizes, ensure
 
 
@@ -69,6 +70,11 @@ class BaseState:
     """(n,) how many times each row counted in the base session; None is once."""
     _novelty: dict[PredictAt, Novelty] = field(default_factory=dict, repr=False)
     """Computed by `base_novelty` when first asked for."""
+
+    @cached_property
+    def staying(self) -> StayingNodes:
+        """Its nodes, of which models that grow from it make left-out predictions."""
+        return StayingNodes(self.model.predictor.posteriors)
 
     @property
     def X(self) -> Tensor:

@@ -13,7 +13,7 @@ the left-out one.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -66,11 +66,13 @@ def left_out_predictions(
     scores: Tensor | None = None,
     weights: Tensor | None = None,
     predict_at: PredictAt = "mean",
+    staying: StayingNodes | None = None,
 ) -> LeftOut:
     """Left-out predictions at all rows the model was fitted on, whose classes are y (n,).
 
     `scores` and `weights` are those of the `TrainingData`: left-out class log-scores (n, C) or (1, C), likelihood
     weights (n,), which dense nodes know by themselves. ω is held fixed, and so are inducing points and the kernel.
+    `staying` are nodes that models to come will have as well.
     """
     X = model.predictor.grams.X
     if len(y) != len(X):
@@ -78,7 +80,7 @@ def left_out_predictions(
     if model.n_classes == 1:  # no decision
         return LeftOut(X.new_zeros(len(X), 1), X.new_ones(len(X)))
     scores = None if scores is None else scores.to(X.dtype).expand(len(X), -1)
-    cavities = _cavities(model, torch.as_tensor(y, device=X.device), scores, weights)
+    cavities = _cavities(model, torch.as_tensor(y, device=X.device), scores, weights, staying)
     log_p = torch.cat([_log_probabilities(model, chunk, scores, predict_at, cavities) for chunk in model.chunks(X)])
     return LeftOut(log_p, _familiarity(model, log_p.argmax(1), cavities))
 
@@ -185,18 +187,44 @@ class _Places:
         return self._grams.diagonal(nodes, points) if self._diagonal is None else self._diagonal[points]
 
 
-def _cavities(model: ForestModel, y: Tensor, scores: Tensor | None, weights: Tensor | None) -> list[_Cavities]:
+def _cavities(
+    model: ForestModel, y: Tensor, scores: Tensor | None, weights: Tensor | None, staying: StayingNodes | None
+) -> list[_Cavities]:
     grams = model.predictor.grams
     everyone = torch.arange(len(y), device=y.device)
     diagonal = None if grams.per_node else grams.diagonal(everyone, everyone)
     places = _Places(model, y, diagonal)
-    members = [part for posterior in model.predictor.posteriors for part in _members(model, posterior, places)]
+    staying = StayingNodes(()) if staying is None else staying
+    members = [part for posterior in model.predictor.posteriors for part in staying.members(model, posterior, places)]
     means = _prior_means(model, scores, [(part.nodes, part.points) for part in members])
     out = []
     for part, mu in zip(members, means, strict=True):
         b = torch.ones_like(mu) if weights is None else weights[part.points].to(mu)
         out.append(_cavity(part, mu, b, places.goes_left(part.nodes, part.points)))
     return out
+
+
+class StayingNodes:
+    """Nodes that stay while a model grows around them: what is computed of them at their points is kept.
+
+    Parameters
+    ----------
+    posteriors : sequence of NodePosterior
+    """
+
+    def __init__(self, posteriors: Sequence[NodePosterior]) -> None:
+        self._posteriors = tuple(posteriors)
+        self._known: dict[int, tuple[Tensor, list[_Members]]] = {}
+
+    def members(self, model: ForestModel, posterior: NodePosterior, places: _Places) -> list[_Members]:
+        """The moments at the points of a posterior; those of nodes that stay are computed once for the same points."""
+        place = next((i for i, each in enumerate(self._posteriors) if each is posterior), None)
+        if place is None:
+            return list(_members(model, posterior, places))
+        points = places.members(posterior.nodes).nonzero()
+        if place not in self._known or not torch.equal(self._known[place][0], points):
+            self._known[place] = points, list(_members(model, posterior, places))
+        return self._known[place][1]
 
 
 def _cavity(part: _Members, mu: Tensor, b: Tensor, goes_left: Tensor) -> _Cavities:
