@@ -12,6 +12,8 @@ import numpy as np
 import pytest
 from animals import animals, csv_text
 
+from gptree import load_model
+from gptree.cli.looking import _marks
 from gptree.project import Project
 
 Run = Callable[..., Any]
@@ -122,3 +124,21 @@ def test_projects_are_checked_and_compared(run: Run, model: Path, tmp_path: Path
     assert json.loads(run("diff", tmp_path / "p", "--versions", 1, 2, "--json").stdout)["changed"] == 0
     assert "is a project, with rows and versions" in run("diff", tmp_path / "p", tmp_path / "x.csv", code=2).stderr
     assert "rows, 50 with a label" in run("check", tmp_path / "p").stdout
+
+
+def test_alone_it_prints_its_help(run: Run) -> None:
+    assert "Usage: " in run().stdout  # exit code 0
+
+
+def test_a_picture_of_the_tree_marks_novel_classes(run: Run, model: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "model"
+    shutil.copytree(model, copy)
+    eels = np.random.default_rng(2).normal((0, 0, 0, 0, 5), 0.4, (3, 5))
+    (tmp_path / "new.csv").write_text(csv_text(eels, np.array(["eel"] * 3)), encoding="utf-8")
+    run("add", copy, tmp_path / "new.csv")
+    marks = _marks(load_model(copy))
+    assert marks["highlight"] == [4]
+    assert marks["node_values"].shape == (4,)
+    assert ((marks["node_values"] > 0.5) & (marks["node_values"] <= 1)).all()
+    run("tree", copy, "--picture", tmp_path / "tree.png")
+    assert (tmp_path / "tree.png").stat().st_size > 1000
