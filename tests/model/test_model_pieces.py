@@ -59,11 +59,12 @@ def test_draws_of_left_out_predictions_at_a_time(monkeypatch: pytest.MonkeyPatch
         return variance(self, factors, cross, prior, draws)
 
     monkeypatch.setattr(DensePosterior, "variance", counted)
-    whole = leave_one_out._kept_members(model, posterior, 10**9)
+    places = leave_one_out._Places(model, torch.as_tensor(data().y), None)
+    whole = leave_one_out._kept_members(model, posterior, places, 10**9)
     assert seen == [5]
     for work, expected in ((6 * posterior.factor_numbers, [2, 2, 1]), (6 * posterior.factor_numbers - 1, [1] * 5)):
         seen.clear()
-        pieces = leave_one_out._kept_members(model, posterior, work)
+        pieces = leave_one_out._kept_members(model, posterior, places, work)
         assert seen == expected
         torch.testing.assert_close(pieces.variance, whole.variance)
 
@@ -73,8 +74,8 @@ def test_points_of_sparse_nodes_at_a_time(monkeypatch: pytest.MonkeyPatch) -> No
     d = data()
     model = fit(CoordinateAscent(), with_data=d, large_nodes=InducingPoints(6))
     (posterior,) = [p for p in model.predictor.posteriors if p.kind == "sparse" and 0 in p.nodes.tolist()]
-    places = leave_one_out._Places(model, torch.as_tensor(d.y))
-    points = [len(places.members(node)) for node in posterior.nodes]
+    places = leave_one_out._Places(model, torch.as_tensor(d.y), None)
+    points = places.members(posterior.nodes).sum(1).tolist()
     assert points[posterior.nodes.tolist().index(0)] == 35
     m = posterior.rows.shape[1]
     for work, step in ((4 * m * 20, 20), (4 * m * 20 - 1, 19), (1, 1)):
@@ -203,7 +204,8 @@ def threshold_twin(novelty: list[float], y: list[int], reject: float) -> float:
 def test_the_threshold_of_novelty_equals_a_loop(y: list[int], reject: float) -> None:
     novelty = [0.3, 0.7, 0.1, 0.45, 0.9, 0.2]
     found = leave_one_out.novelty_threshold(np.array(novelty), np.array(y), reject)
-    assert found == pytest.approx(threshold_twin(novelty, y, reject), abs=1e-12)
+    asked = max(reject, leave_one_out.smallest_share(np.array(y))) if reject > 0 else 0.0
+    assert found == pytest.approx(threshold_twin(novelty, y, asked), abs=1e-12)
 
 
 @pytest.mark.parametrize("reject", [-0.001, 1.001])
