@@ -68,7 +68,7 @@ class BaseState:
     """(B,) see `class_spreads`; None where the rows are held out from the network, or not known to be."""
     weights: Tensor | None = None
     """(n,) how many times each row counted in the base session; None is once."""
-    _novelty: dict[PredictAt, Novelty] = field(default_factory=dict, repr=False)
+    _novelty: dict[PredictAt, Novelty] = field(default_factory=dict)
     """Computed by `base_novelty` when first asked for."""
 
     @cached_property
