@@ -253,12 +253,6 @@ def test_explicit_and_solved_factors_agree(size: int, monkeypatch: pytest.Monkey
     assert bool(solved) == (size > 3)
 
 
-def test_groups_of_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(predict, "NODES_A_GROUP", 2)
-    predictor = NodePredictor(Grams(kernel(), features(), 0), [draws_of(1, nodes=5)], BUDGET)
-    assert [group.weights.shape[1] for group in predictor._groups] == [2, 2, 1]
-
-
 # ---------------------------------------------------------------------------------------------------- sparse inference
 
 

@@ -11,8 +11,9 @@ from node_cases import BUDGET, features, kernel, problems
 
 import gptree.inference.gibbs
 from gptree import Gibbs, GPTreeClassifier, load_model
-from gptree.inference import Grams, NodePredictor, PooledDensePosterior, PooledLinearPosterior, fit_nodes
+from gptree.inference import NodePredictor, PooledDensePosterior, PooledLinearPosterior, fit_nodes
 from gptree.maths import gram
+from gptree.maths.kernels import linear_features
 from gptree.maths.quadrature import log_mean_exp, log_sigmoid_expectation
 
 D = 6
@@ -47,15 +48,11 @@ def test_means_are_those_of_the_draws_and_the_variance_that_of_their_mean_omega(
             if isinstance(p, PooledDensePosterior):
                 means = p.weights[:, v, : len(rows)] @ cross
             else:
-                assert isinstance(pooled.grams, Grams)
-                means = pooled.latent_means(x, pooled._cross(x)).view(-1, 3, len(x))[_place(pooled, node)]
+                phi = linear_features(K, x)
+                assert phi is not None
+                means = p.weights[:, v] @ phi.mT
             both = [log_mean_exp(side) for side in log_sigmoid_expectation(means, variance)]
             assert torch.allclose(torch.stack(both), torch.stack([left[node], right[node]]), atol=1e-9)
-
-
-def _place(pooled: NodePredictor, node: int) -> int:
-    """Where a node's draws stand among the latent means."""
-    return [int(n) for p in pooled.posteriors for n in p.nodes].index(node)
 
 
 def test_small_nodes_keep_a_factor_a_draw() -> None:

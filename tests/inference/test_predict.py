@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from gpytorch.kernels import Kernel
 from node_cases import BUDGET, Fitted, by_node, features, kernel, plain, problem, problems
 from torch import Tensor
 
+import gptree.inference.grams
 import gptree.inference.posterior
 import gptree.inference.predict
 from gptree.inference import (
@@ -27,7 +29,8 @@ from gptree.inference import (
     SparsePosterior,
     fit_nodes,
 )
-from gptree.maths import gram
+from gptree.maths import frozen, gram
+from gptree.maths.frozen import Parts, Rows
 from gptree.maths.kernels import kernel_at, node_kernels
 
 THREE_KINDS = [*problems([5, 11, 4, 8]), problem(9, 20, inducing=4), problem(7, 21, inducing=3)]
@@ -305,19 +308,15 @@ def test_streamed_factors_are_few_at_a_time(limit: int, monkeypatch: pytest.Monk
 
 
 def test_factors_do_not_evaluate_the_kernel_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The Gram matrix of the fit serves them: the kernel is only evaluated between training and new points."""
+    """The Gram matrix of the fit serves them."""
     fits = fit("dense, draws")
-    sizes: list[tuple[int, ...]] = []
 
     def watched(k: Kernel, x: Tensor, other: Tensor | None = None) -> Tensor:
-        out = gram(k, x, other)
-        sizes.append(tuple(out.shape))
-        return out
+        raise AssertionError("the kernel was evaluated")
 
     monkeypatch.setattr(gptree.inference.grams, "gram", watched)
     predictor = NodePredictor(fits.grams, fits.posteriors, BUDGET)
     predictor.log_probabilities(new_points(), None, "quadrature")
-    assert sizes == [(T, len(predictor.used_rows))]
     assert predictor.used_rows.tolist() == sorted({int(row) for p in fits.posteriors for row in p.rows.flatten()})
 
 
@@ -354,11 +353,16 @@ def test_both_sides_sum_to_one_and_infinite_prior_means_decide(case: str, predic
 
 
 def test_many_nodes_are_stacked_in_groups(monkeypatch: pytest.MonkeyPatch) -> None:
-    expected = predictor("dense and sparse").log_probabilities(new_points())
-    monkeypatch.setattr(gptree.inference.predict, "NODES_A_GROUP", 2)
-    p = predictor("dense and sparse")
-    assert len(p._groups) == 3
-    for a, e in zip(p.log_probabilities(new_points()), expected, strict=True):
+    """In a frozen prediction, which has no sparse matrices."""
+    p, rows = predictor("dense and sparse"), Rows(new_points())
+    expected = p.log_probabilities(rows.x)
+    monkeypatch.setattr(frozen, "SUMS_A_GROUP", 2)
+    parts = Parts(frozen=True)
+    layer = p.layer(parts)
+    _ = parts.shared()
+    sums: Any = layer.means.get_submodule("sums")
+    assert [len(sums.get_buffer(f"weights_{k}")) for k in range(sums.groups)] == [2, 2, 2]
+    for a, e in zip(layer(rows), expected, strict=True):
         torch.testing.assert_close(a, e, rtol=1e-12, atol=1e-12)
 
 

@@ -24,8 +24,8 @@ from gptree.inference import (
     SubsetOfData,
 )
 from gptree.maths import gram
-from gptree.model import TrainingData, node_log_odds, node_problems
-from gptree.tree import Chain, ClassTree, RandomBalanced
+from gptree.model import TrainingData, node_problems
+from gptree.tree import Chain, ClassTree, RandomBalanced, node_log_odds
 
 # --------------------------------------------------------------------------------------------------- node problems
 

@@ -17,7 +17,7 @@ from gptree.model import TrainingData, leave_one_out, node_problems, prior_means
 from gptree.model.forest import ForestModel
 from gptree.model.stored import model_from_parts, model_to_parts
 from gptree.storage import StorageError
-from gptree.tree import ClassTree
+from gptree.tree import ClassTree, ForestPaths
 
 
 def sizes(chunks: list[slice], n: int) -> list[int]:
@@ -35,8 +35,8 @@ def test_new_points_at_a_time() -> None:
 
 def test_training_rows_of_prior_means_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[int] = []
-    odds = prior_means.node_log_odds
-    monkeypatch.setattr(prior_means, "node_log_odds", lambda tree, s: seen.append(len(s)) or odds(tree, s))
+    odds = ForestPaths.log_odds
+    monkeypatch.setattr(ForestPaths, "log_odds", lambda self, s: seen.append(len(s)) or odds(self, s))
     scores = torch.randn(7, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     rows = [np.arange(7), np.array([1, 6])]
     whole = prior_means.training_log_odds(FIRST, scores, [0, 1], rows)

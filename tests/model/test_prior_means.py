@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import gptree.model.prior_means
-from gptree.model import node_log_odds, training_log_odds
-from gptree.tree import Chain, ClassTree, RandomBalanced, class_log_probabilities
+from gptree.model import training_log_odds
+from gptree.tree import Chain, ClassTree, RandomBalanced, class_log_probabilities, node_log_odds
 
 
 def random_tree(n_classes: int, seed: int) -> ClassTree:

@@ -43,7 +43,10 @@ class _FloatTransformer(JsonValue, TransformerMixin, BaseEstimator, ABC):
 
     def transform(self, X: Any) -> np.ndarray:
         check_is_fitted(self)
-        X = self._validated(X, reset=False)
+        return self.mapped(self._validated(X, reset=False))
+
+    def mapped(self, X: np.ndarray) -> np.ndarray:
+        """Rows (n, d) that are known to be valid, mapped."""
         out = np.empty(X.shape, dtype=X.dtype)
         for some in row_chunks(X):
             out[some] = self._map(X[some])

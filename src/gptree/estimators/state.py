@@ -19,7 +19,7 @@ from gptree.experts import FittedExpert
 from gptree.incremental import BaseState, ClassRegistry, Entry, GrownState, replay
 from gptree.inference import PredictAt
 from gptree.maths.sphere import unit_length
-from gptree.model import ForestModel
+from gptree.model import ForestModel, Prediction
 
 #: A label is doubtful if its left-out probability is less than this share of that of another, and than an even chance.
 DOUBTFUL = 0.1
@@ -27,15 +27,22 @@ DOUBTFUL = 0.1
 
 def map_features(feature_map: Any, X: np.ndarray, dtype: torch.dtype, device: torch.device) -> Tensor:
     """Mapped features as a tensor; rows that the map cannot place are an error."""
+    if is_unit(feature_map):  # finite, as X was found to be
+        return torch.as_tensor(feature_map.mapped(X), dtype=dtype, device=device)
     mapped = X if feature_map is None else np.asarray(feature_map.transform(X))
     if not all_finite(mapped):
         raise ValueError("the feature map gives values that are not finite; scale the features or change the map.")
     return torch.as_tensor(mapped, dtype=dtype, device=device)
 
 
+def is_unit(feature_map: Any) -> bool:
+    """Whether a map gives features of unit length."""
+    return isinstance(feature_map, SphereMap | UnitLength)
+
+
 def on_sphere(feature_map: Any, features: Tensor) -> Tensor:
     """What experts see: features of unit length, whatever the map."""
-    if isinstance(feature_map, SphereMap | UnitLength):
+    if is_unit(feature_map):
         return features
     return torch.as_tensor(unit_length(features.cpu().numpy()), dtype=features.dtype, device=features.device)
 
@@ -153,13 +160,19 @@ class FittedState:
     def log_probabilities(self, features: Tensor, raw: np.ndarray, predict_at: PredictAt) -> Tensor:
         """Class log-probabilities (n, C) at mapped features (n, d)."""
 
-        def scores(rows: slice) -> Tensor:
-            chunk = self.class_scores(features[rows], raw[rows])
-            assert chunk is not None
-            return chunk
+        prediction = self.prediction
+        chunks = self.model.chunks(features, prediction.width)
+        with torch.no_grad():
+            parts = [prediction(features[rows], predict_at, raw[rows]) for rows in chunks]
+        return parts[0] if len(parts) == 1 else torch.cat([features.new_zeros(0, len(self.classes)), *parts])
 
-        has_prior = self.experts is not None or self.class_log_prior is not None
-        return self.model.log_probabilities(features, scores if has_prior else None, predict_at)
+    @cached_property
+    def prediction(self) -> Prediction:
+        """From mapped features to class log-probabilities; built when it is first asked for."""
+        return Prediction(self.model, self.experts, self.class_log_prior, is_unit(self.feature_map))
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "prediction"}
 
     def class_scores(self, features: Tensor, raw: np.ndarray) -> Tensor | None:
         """Class log-scores (n, C), whose log-odds are the nodes' prior means; None if those are zero."""

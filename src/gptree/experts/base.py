@@ -7,9 +7,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, NamedTuple, TypeVar
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from gptree.experts.examples import Examples
+from gptree.experts.scorers import SomeScores
+from gptree.maths.frozen import NotFrozenError, Parts
 from gptree.settings import NamedSettings, require
 from gptree.storage import Array, Part, Serializable, Sizes, ensure
 
@@ -185,6 +187,18 @@ class FittedExpert(Serializable, ABC):
         """
         return self
 
+    def frozen(self, parts: Parts) -> nn.Module:
+        """The expert as a piece of a prediction: from rows (`gptree.maths.frozen.Rows`) to class scores (T, C).
+
+        They are its log-probabilities, up to a constant a row. An expert that is code, or does not say how, cannot be
+        frozen, which is the default: models around it predict, but slower, and cannot be exported.
+
+        Parameters
+        ----------
+        parts : Parts
+        """
+        raise NotFrozenError(f"the expert {type(self).__name__} cannot be frozen: it is known by its code alone.")
+
     def only(self, classes: Tensor) -> FittedExpert:
         """The expert for some of its classes, (k,) numbers, in the order given."""
         return FittedPart(self, classes)
@@ -203,6 +217,9 @@ class FittedPart(FittedExpert):
 
     def log_probabilities(self, X: Tensor, raw: Any = None, cache: ScoreCache | None = None) -> Tensor:
         return self.expert.log_probabilities(X, raw, cache)[:, self.classes].log_softmax(1)
+
+    def frozen(self, parts: Parts) -> SomeScores:
+        return SomeScores(self.expert.frozen(parts), self.classes)
 
     def only(self, classes: Tensor) -> FittedPart:
         return FittedPart(self.expert, self.classes[classes])

@@ -12,6 +12,8 @@ from gptree.experts.base import Expert, Fit, FittedExpert, ScoreCache, positive_
 from gptree.experts.calibration import CHUNK_SIZE, fit_tempered, tempering_bytes
 from gptree.experts.examples import ALONE, Examples, check_features
 from gptree.experts.products import check_unit_length, chunks, shared_products, working_dtype
+from gptree.experts.scorers import DensityScores, FrozenDensityScores
+from gptree.maths.frozen import Parts
 from gptree.storage import Array, Number, Sizes, ensure
 
 
@@ -140,6 +142,11 @@ class FittedKernelDensity(FittedExpert):
         else:
             scores = _log_means(products, self.labels, self.weights, self.masses[:, None], (self.sharpness,))[0]
         return (self.temperature * scores).log_softmax(1)
+
+    def frozen(self, parts: Parts) -> DensityScores:
+        points = parts.products(self.points)
+        fitted = points, self.labels, self.weights, self.masses, self.sharpness, self.temperature
+        return FrozenDensityScores(parts, *fitted) if parts.frozen else DensityScores(*fitted)
 
     def grown(self, X: Tensor, y: Tensor, n_classes: int, weights: Tensor | None = None) -> FittedKernelDensity:
         weights = torch.ones_like(y) if weights is None else weights

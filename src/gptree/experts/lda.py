@@ -11,6 +11,8 @@ from torch import Tensor
 from gptree.experts.base import Expert, Fit, FittedExpert, ScoreCache, cached, positive_grid
 from gptree.experts.calibration import fit_tempered, tempering_bytes, weighted_mean
 from gptree.experts.examples import ALONE, Examples, check_features
+from gptree.experts.scorers import LinearScores
+from gptree.maths.frozen import Parts
 from gptree.settings import require
 from gptree.storage import Array, Number
 
@@ -131,6 +133,28 @@ class FittedLDA(FittedExpert):
             products = coordinates @ (means * A).T
         return products.mul_(-2).add_(norms[:, None]).add_(mean_norms)
 
+    def frozen(self, parts: Parts) -> LinearScores:
+        double = self if self.basis.dtype == torch.float64 else _double(self)
+        A, outside = _precisions(double.variances, self.isotropic, self.shrinkage), 0.0
+        means = double.means @ double.basis
+        norms = means.square() @ A
+        if double.basis.shape[1] < len(double.centre):
+            outside = 1 / (self.shrinkage * self.isotropic)
+            A = A - outside
+            norms = means.square() @ A + outside * double.means.square().sum(1)
+        precision_means = double.basis @ (means * A).T + outside * double.means.T  # Σ_λ⁻¹ μ_c
+        share = double.counts / (double.counts + 1)
+        penalty = self.count_penalty * torch.log1p(1 / double.counts)
+        uneven = -0.5 * self.temperature * (share - share.mean())  # of the squared length of x: what differs
+        alike = bool((share == share[0]).all())
+        metric = None if alike else tuple(part.to(self.basis) for part in (double.basis, A))
+        return LinearScores(
+            (self.temperature * share * precision_means).to(self.basis),
+            (-0.5 * self.temperature * (share * norms + penalty)).to(self.basis),
+            self.centre,
+            None if metric is None else (*metric, outside, uneven.to(self.basis)),
+        )
+
     def _coordinates(self, X: Tensor) -> tuple[Tensor, Tensor]:
         """Centred rows, and the same in the basis."""
         check_features(X, len(self.centre))
@@ -184,6 +208,11 @@ class FittedLDA(FittedExpert):
 
     def only(self, classes: Tensor) -> FittedLDA:
         return replace(self, means=self.means[classes], counts=self.counts[classes])
+
+
+def _double(lda: FittedLDA) -> FittedLDA:
+    tensors = {name: getattr(lda, name).double() for name in ("centre", "basis", "variances", "means", "counts")}
+    return replace(lda, **tensors)
 
 
 def _precisions(variances: Tensor, isotropic: float, shrinkage: float) -> Tensor:

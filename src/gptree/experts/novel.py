@@ -29,6 +29,8 @@ from gptree.experts.lda import FittedLDA
 from gptree.experts.pool import pooled
 from gptree.experts.random_features import FittedRandomFeatures
 from gptree.experts.ridge import FittedKernelRidge, KernelRidge
+from gptree.experts.scorers import BaseNovelScores, OneClass
+from gptree.maths.frozen import Parts
 from gptree.storage import Array, Number, Part, Serializable, Sizes, ensure
 
 #: A session may not take long: beyond so many examples in memory, regression is on a balanced part of them.
@@ -43,6 +45,9 @@ class FittedSingle(FittedExpert):
 
     def log_probabilities(self, X: Tensor, raw: Any = None, cache: ScoreCache | None = None) -> Tensor:
         return X.new_zeros(len(X), 1)
+
+    def frozen(self, parts: Parts) -> OneClass:
+        return OneClass()
 
 
 @dataclass(frozen=True, eq=False)
@@ -178,6 +183,11 @@ class FittedBaseNovelExpert(FittedExpert):
         experts = (self.lda, self.random_lda, self.density, self.ridge)
         logs = [expert.log_probabilities(X, raw, cache) for expert in experts]
         return self.combined(self.base.log_probabilities(X, raw, cache), logs)
+
+    def frozen(self, parts: Parts) -> BaseNovelScores:
+        scores = [expert.frozen(parts) for expert in (self.lda, self.random_lda, self.density, self.ridge)]
+        weights = self.root_weights.tolist(), self.bias, self.novel_weights.tolist()
+        return BaseNovelScores(self.base.frozen(parts), scores, *weights)
 
     def combined(self, base: Tensor, logs: list[Tensor]) -> Tensor:
         """M (T, C) from the base classes' log-probabilities (T, B) and the four experts' over all classes (T, C)."""

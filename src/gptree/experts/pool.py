@@ -17,7 +17,9 @@ from gptree.experts.density import KernelDensity
 from gptree.experts.examples import Examples
 from gptree.experts.lda import LDA
 from gptree.experts.ridge import KernelRidge
+from gptree.experts.scorers import PooledScores
 from gptree.experts.wrong_labels import LEAST_NOISE, START, is_clear, likelihood, right_label
+from gptree.maths.frozen import Parts
 from gptree.settings import require
 from gptree.storage import Array, Part
 
@@ -104,6 +106,9 @@ class FittedPool(FittedExpert):
     def log_probabilities(self, X: Tensor, raw: Any = None, cache: ScoreCache | None = None) -> Tensor:
         cache = {} if cache is None else cache
         return pooled(self.weights, [expert.log_probabilities(X, raw, cache) for expert in self.experts])
+
+    def frozen(self, parts: Parts) -> PooledScores:
+        return PooledScores([expert.frozen(parts) for expert in self.experts], self.weights.tolist())
 
     def grown(self, X: Tensor, y: Tensor, n_classes: int, weights: Tensor | None = None) -> FittedPool:
         return replace(self, experts=tuple(expert.grown(X, y, n_classes, weights) for expert in self.experts))

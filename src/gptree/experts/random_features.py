@@ -10,6 +10,8 @@ from torch import Tensor
 
 from gptree.experts.base import Expert, Fit, FittedExpert, ScoreCache, cached, require_expert
 from gptree.experts.examples import Examples, check_features
+from gptree.experts.scorers import RandomRows, ScoresOf
+from gptree.maths.frozen import Parts
 from gptree.settings import require_whole
 from gptree.storage import Array, Part
 
@@ -94,6 +96,11 @@ class FittedRandomFeatures(FittedExpert):
         key = ("random features", id(X), self.projection.data_ptr(), self.unit_length)
         features = cached(cache, key, lambda: self.features(X))
         return self.expert.log_probabilities(features, raw, cache).to(X.dtype)
+
+    def frozen(self, parts: Parts) -> ScoresOf:
+        key = ("random features", self.projection.data_ptr(), self.unit_length)
+        features = parts.piece(key, lambda: RandomRows(self.projection, self.unit_length))
+        return ScoresOf(features, self.expert.frozen(parts.within(key)))
 
     def grown(self, X: Tensor, y: Tensor, n_classes: int, weights: Tensor | None = None) -> FittedRandomFeatures:
         return replace(self, expert=self.expert.grown(self.features(X), y, n_classes, weights))

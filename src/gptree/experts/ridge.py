@@ -15,6 +15,8 @@ from gptree.experts.base import Expert, Fit, FittedExpert, ScoreCache, positive_
 from gptree.experts.calibration import CalibrationRows, choose, fill_own, fit_tempered, tempering_bytes
 from gptree.experts.examples import ALONE, Examples, check_features
 from gptree.experts.products import DOUBLE_UP_TO, check_unit_length, chunks, shared_products
+from gptree.experts.scorers import KernelScores, LinearScores
+from gptree.maths.frozen import Parts
 from gptree.settings import require_whole
 from gptree.storage import Array, Number
 
@@ -184,6 +186,9 @@ class FittedRidge(FittedExpert):
         check_features(X, len(self.weights))
         return (self.temperature * (X.to(self.weights.dtype) @ self.weights)).log_softmax(1).to(X.dtype)
 
+    def frozen(self, parts: Parts) -> LinearScores:
+        return LinearScores(self.temperature * self.weights)
+
 
 @dataclass(frozen=True, eq=False)
 class FittedKernelRidge(FittedExpert):
@@ -213,6 +218,9 @@ class FittedKernelRidge(FittedExpert):
         products = shared_products(cache, X, self.points)
         scores = self.scores(X) if products is None else (products.T - 1).exp() @ self.weights
         return (self.temperature * scores).log_softmax(1)
+
+    def frozen(self, parts: Parts) -> KernelScores:
+        return KernelScores(parts.products(self.points), self.temperature * self.weights)
 
 
 def _predict(X: Tensor, points: Tensor, weights: Tensor) -> Tensor:

@@ -3,39 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
-from torch.nn.functional import logsigmoid
 
 from gptree.inference.grams import Grams, finite
+from gptree.inference.layer import NodeLayer
 from gptree.inference.posterior import LinearPosterior, NodePosterior, select
+from gptree.maths.frozen import Parts, Rows
 from gptree.maths.kernels import gram, gram_diagonal, kernel_at, linear_features
-from gptree.maths.quadrature import log_mean_exp, log_sigmoid_expectation
 
 PredictAt = Literal["mean", "quadrature"]
 
-#: Nodes whose weight vectors are stacked into one matrix for the latent means. Neighbours in a tree share most of
-#: their points, so a group of them needs few rows of the cross-kernel matrix.
-NODES_A_GROUP = 128
-
 #: Factors that are not kept are made so many numbers at a time: small enough to stay near the processor.
 STREAMED_NUMBERS = 2**22
-
-
-@dataclass(frozen=True)
-class _Group:
-    """Stacked weights of some nodes: means = weightsᵀ k(X[rows], x⋆), one row of `weights`ᵀ a draw and node."""
-
-    rows: Tensor | None
-    """Rows of X the group needs; None for weights over linear features."""
-    weights: Tensor
-    """(rows, columns)."""
-    columns: Tensor
-    """Where each column stands among all draws of all nodes."""
 
 
 class NodePredictor:
@@ -67,7 +50,8 @@ class NodePredictor:
         self.n_nodes = sum(len(p.nodes) for p in posteriors)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_factors": [None] * len(self.posteriors)}  # as with the Gram matrix
+        kept = {name: value for name, value in self.__dict__.items() if name != "_layer"}
+        return {**kept, "_factors": [None] * len(self.posteriors)}  # as with the Gram matrix
 
     @property
     def used_rows(self) -> Tensor:
@@ -79,69 +63,17 @@ class NodePredictor:
         rows = [p.rows.flatten() for p in self.posteriors if not isinstance(p, LinearPosterior)]
         return torch.cat([self.grams.X.new_zeros(0, dtype=torch.long), *rows]).unique()
 
-    def _place(self, rows: Tensor) -> Tensor:
-        """Where rows of the features stand among those used."""
-        return torch.searchsorted(self.used_rows, rows)
+    def layer(self, parts: Parts) -> NodeLayer:
+        """The nodes as one layer, a part of a prediction."""
+        return NodeLayer(self.grams, self.posteriors, self.used_rows, parts)
 
     @cached_property
-    def _offsets(self) -> list[int]:
-        """Where the draws of each posterior start in the stacked rows of latent means."""
-        starts = [0]
-        for p in self.posteriors:
-            starts.append(starts[-1] + p.weights.shape[0] * p.weights.shape[1])
-        return starts
-
-    @cached_property
-    def _groups(self) -> list[_Group]:
-        entries = []  # (node, posterior, index in it, first column)
-        for p, start in zip(self.posteriors, self._offsets, strict=False):
-            draws = len(p.weights)
-            entries += [(int(node), p, v, start + v * draws) for v, node in enumerate(p.nodes)]
-        entries.sort(key=lambda entry: entry[0])
-        linear = [e for e in entries if isinstance(e[1], LinearPosterior)]
-        others = [e for e in entries if not isinstance(e[1], LinearPosterior)]
-        groups = [self._stack(others[i : i + NODES_A_GROUP]) for i in range(0, len(others), NODES_A_GROUP)]
-        if linear:
-            weights = torch.cat([p.weights[:, v] for _, p, v, _ in linear]).mT
-            groups.append(_Group(None, weights, self._columns(linear)))
-        return groups
-
-    def _columns(self, entries: list[tuple[int, NodePosterior, int, int]]) -> Tensor:
-        device = self.grams.X.device
-        return torch.cat([torch.arange(c, c + len(p.weights), device=device) for _, p, _, c in entries])
-
-    def _stack(self, entries: list[tuple[int, NodePosterior, int, int]]) -> _Group:
-        rows = torch.cat([p.rows[v] for _, p, v, _ in entries]).unique()
-        blocks = []
-        for _, p, v, _ in entries:
-            block = torch.zeros(len(rows), len(p.weights), dtype=p.weights.dtype, device=rows.device)
-            # padded entries repeat a row with weight zero, hence add and not assign
-            block.index_add_(0, torch.searchsorted(rows, p.rows[v]), p.weights[:, v].mT.contiguous())
-            blocks.append(block)
-        return _Group(rows, torch.cat(blocks, 1), self._columns(entries))
-
-    def latent_means(self, x: Tensor, cross: Tensor | None) -> Tensor:
-        """E[g⋆] of every draw of every node, (draws of all nodes, T)."""
-        out = torch.empty(self._offsets[-1], len(x), dtype=x.dtype, device=x.device)
-        if self.grams.per_node:
-            for p, start in zip(self.posteriors, self._offsets, strict=False):
-                k = gram(
-                    kernel_at(self.grams.kernel, p.nodes),
-                    self.grams.X[p.rows],
-                    x.expand(len(p.nodes), *x.shape),
-                )
-                means = torch.einsum("svn,vnt->vst", p.weights, k)
-                out[start : start + means.shape[0] * means.shape[1]] = means.flatten(0, 1)
-            return out
-        for group in self._groups:
-            if group.rows is None:
-                features = linear_features(self.grams.kernel, x)
-                assert features is not None
-                out[group.columns] = group.weights.mT @ features.mT
-            else:
-                assert cross is not None
-                out[group.columns] = group.weights.mT @ cross[self._place(group.rows)]
-        return out
+    def _layer(self) -> NodeLayer:
+        X = self.grams.X
+        parts = Parts(centre=X.mean(0) if len(X) else None)
+        layer = self.layer(parts)
+        layer.shared = parts.shared()
+        return layer
 
     @torch.no_grad()
     def log_probabilities(
@@ -164,34 +96,19 @@ class NodePredictor:
         -------
         two tensors (n_nodes, T)
         """
-        out = torch.empty(2, self.n_nodes, len(x), dtype=x.dtype, device=x.device)
-        cross = self._cross(x)
-        means = finite(self.latent_means(x, cross))
-        for i, (p, start) in enumerate(zip(self.posteriors, self._offsets, strict=False)):
-            draws, nodes = p.weights.shape[:2]
-            f = means[start : start + draws * nodes].view(nodes, draws, len(x)).transpose(0, 1)
-            if prior_mean is not None:
-                f = f + prior_mean[p.nodes]
-            if predict_at == "mean":
-                left, right = logsigmoid(f), logsigmoid(-f)
-            else:
-                # paper (11)
-                left, right = log_sigmoid_expectation(f, self._variance(i, x, cross))
-            out[0, p.nodes], out[1, p.nodes] = log_mean_exp(left), log_mean_exp(right)
-        return out[0], out[1]
+        rows = Rows(x)
+        return self._layer(rows, prior_mean, None if predict_at == "mean" else self.variances(rows, self._layer))
 
     @torch.no_grad()
     def moments(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Mean and variance of g⋆ at each node, (n_nodes, T) each; over draws, the moments of their mixture."""
         mean = torch.empty(self.n_nodes, len(x), dtype=x.dtype, device=x.device)
         variance = torch.empty_like(mean)
-        cross = self._cross(x)
-        means = finite(self.latent_means(x, cross))
-        for i, (p, start) in enumerate(zip(self.posteriors, self._offsets, strict=False)):
-            draws, nodes = p.weights.shape[:2]
-            m = means[start : start + draws * nodes].view(nodes, draws, len(x))
-            mean[p.nodes] = m.mean(1)
-            variance[p.nodes] = self._variance(i, x, cross).mean(0) + m.var(1, correction=0)
+        rows = Rows(x)
+        variances = self.variances(rows, self._layer)
+        for block, m in zip(self._layer.blocks, self._layer.latents(rows), strict=True):
+            mean[block.nodes] = m.mean(0)
+            variance[block.nodes] = block.gathered(variances).mean(0) + m.var(0, correction=0)
         return mean, variance
 
     @torch.no_grad()
@@ -226,11 +143,21 @@ class NodePredictor:
     def explained_share(self, x: Tensor) -> Tensor:
         """1 − var(g⋆) / k(x⋆, x⋆), (nodes, T): how much of the prior variance the data of each node took away."""
         share = torch.empty(self.n_nodes, len(x), dtype=x.dtype, device=x.device)
-        cross = self._cross(x)
-        for i, p in enumerate(self.posteriors):
+        for p, variance in zip(self.posteriors, self.variances(Rows(x), self._layer), strict=True):
             prior = self._prior_variance(p, x).clamp_min(torch.finfo(x.dtype).tiny)
-            share[p.nodes] = 1.0 - self._variance(i, x, cross).mean(0) / prior
+            share[p.nodes] = 1.0 - variance.mean(0) / prior
         return share
+
+    def variances(self, rows: Rows, layer: NodeLayer) -> list[Tensor]:
+        """var(g⋆) of each posterior, (S, V, T), or (1, V, T) if its draws share it; `layer` is that of the rows."""
+        x = rows.x
+        if self.grams.per_node or all(isinstance(p, LinearPosterior) for p in self.posteriors):
+            cross = None
+        elif layer.kernel is not None:
+            cross = rows.of(layer.kernel)
+        else:
+            cross = self.grams.cross(x, self.used_rows).mT.contiguous()
+        return [self._variance(i, x, cross) for i in range(len(self.posteriors))]
 
     def _prior_variance(self, p: NodePosterior, x: Tensor) -> Tensor:
         """k(x⋆, x⋆) at each node of a posterior, (V, T)."""
@@ -239,11 +166,6 @@ class NodePredictor:
         features = linear_features(self.grams.kernel, x)
         diagonal = gram_diagonal(self.grams.kernel, x) if features is None else features.square().sum(-1)
         return diagonal.expand(len(p.nodes), len(x))
-
-    def _cross(self, x: Tensor) -> Tensor | None:
-        if self.grams.per_node or all(isinstance(p, LinearPosterior) for p in self.posteriors):
-            return None
-        return self.grams.cross(x, self.used_rows).mT.contiguous()
 
     def _variance(self, i: int, x: Tensor, cross: Tensor | None) -> Tensor:
         """var⋆ of posterior i, (S, V, T), or (1, V, T) if its draws share it, chunked over draws and points."""
@@ -257,7 +179,7 @@ class NodePredictor:
         elif cross is None:
             k = gram(kernel_at(self.grams.kernel, p.nodes), self.grams.X[p.rows], x.expand(nodes, *x.shape))
         else:
-            k = cross[self._place(p.rows)]
+            k = cross[torch.searchsorted(self.used_rows, p.rows)]
         k = k.mT.contiguous().mT  # points in rows, as solving with a factor likes it: once, and not for every draw
         out = torch.empty(draws, nodes, len(x), dtype=x.dtype, device=x.device)
         for chunk, L in self._factor_chunks(i):

@@ -10,16 +10,17 @@ from gptree.model.leave_one_out import (
     smallest_share,
 )
 from gptree.model.node_data import TrainingData, node_problems
-from gptree.model.prior_means import node_log_odds, training_log_odds
+from gptree.model.prediction import Prediction
+from gptree.model.prior_means import training_log_odds
 
 __all__ = [
     "ForestModel",
     "LeftOut",
+    "Prediction",
     "StayingNodes",
     "TrainingData",
     "fit_forest",
     "left_out_predictions",
-    "node_log_odds",
     "node_problems",
     "novelty",
     "novelty_threshold",

@@ -24,10 +24,8 @@ from gptree.inference import (
     fit_nodes,
     select,
 )
-from gptree.maths.quadrature import log_mean_exp
 from gptree.model.node_data import TrainingData, node_problems
-from gptree.model.prior_means import node_log_odds
-from gptree.tree import ClassTree, class_log_probabilities
+from gptree.tree import ClassTree, ForestPaths
 
 
 @dataclass(frozen=True)
@@ -59,19 +57,17 @@ class ForestModel:
         for chunk in self.chunks(x):
             scores = None if class_scores is None else class_scores(chunk)
             left, right = self.node_log_probabilities(x[chunk], scores, predict_at)
-            by_tree = [
-                class_log_probabilities(tree, left[nodes], right[nodes])
-                for tree, nodes in zip(self.trees, self.node_of, strict=True)
-            ]
-            mean = log_mean_exp(torch.stack(by_tree))
-            parts.append(mean)
+            parts.append(self.paths.class_log_probabilities(left, right))
         return torch.cat(parts) if parts else x.new_zeros(0, self.n_classes)
 
-    def chunks(self, x: Tensor) -> list[slice]:
-        """Pieces of x whose node probabilities and cross-kernel values stay within the memory budget."""
+    def chunks(self, x: Tensor, beside: int = 0) -> list[slice]:
+        """Pieces of x whose node probabilities and cross-kernel values stay within the memory budget.
+
+        A row needs so many numbers `beside`, once.
+        """
         numbers = sum(p.weights.shape[0] * p.weights.shape[1] for p in self.predictor.posteriors)
         numbers = 4 * (numbers + len(self.predictor.used_rows) + 2 * self.n_classes * (1 + len(self.trees)))
-        step = max(1, self.memory_budget // (8 * numbers * x.element_size()))
+        step = max(1, self.memory_budget // (8 * (numbers + beside) * x.element_size()))
         return [slice(start, start + step) for start in range(0, len(x), step)]
 
     def node_log_probabilities(self, x: Tensor, scores: Tensor | None, predict_at: PredictAt) -> tuple[Tensor, Tensor]:
@@ -117,10 +113,13 @@ class ForestModel:
         """μ of all fitted nodes (nodes, T) from class log-scores (T, C)."""
         if scores is None:
             return None
-        out = torch.zeros(self.predictor.n_nodes, len(scores), dtype=scores.dtype, device=scores.device)
-        for tree, nodes in zip(self.trees, self.node_of, strict=True):
-            out[nodes] = node_log_odds(tree, scores)
-        return out
+        return self.paths.log_odds(scores)
+
+    @cached_property
+    def paths(self) -> ForestPaths:
+        """The ways from the roots to the classes."""
+        device = self.predictor.grams.X.device
+        return ForestPaths(self.trees, [nodes.cpu().numpy() for nodes in self.node_of]).to(device)
 
 
 def fit_forest(

@@ -26,7 +26,6 @@ from gptree.inference import DensePosterior, LinearPosterior, NodePosterior, Pre
 from gptree.maths.polya_gamma import pg_mean
 from gptree.maths.quadrature import log_mean_exp, log_sigmoid_expectation
 from gptree.model.forest import ForestModel
-from gptree.tree import class_log_probabilities
 
 Array = TypeVar("Array", Tensor, np.ndarray)
 
@@ -351,11 +350,7 @@ def _log_probabilities(
         else:
             both = log_sigmoid_expectation(mean, part.variance[:, here])
         left[at], right[at] = map(log_mean_exp, both)
-    by_tree = [
-        class_log_probabilities(tree, left[nodes], right[nodes])
-        for tree, nodes in zip(model.trees, model.node_of, strict=True)
-    ]
-    return log_mean_exp(torch.stack(by_tree))
+    return model.paths.class_log_probabilities(left, right)
 
 
 def _familiarity(model: ForestModel, winners: Tensor, cavities: list[_Cavities]) -> Tensor:

@@ -8,25 +8,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gptree.tree import ClassTree
+from gptree.tree import ClassTree, node_log_odds, tree_paths
 
 #: Rows are processed so many numbers at a time: (2C − 1) × rows of them.
 CHUNK_NUMBERS = 2**24
-
-
-def node_log_odds(tree: ClassTree, scores: Tensor) -> Tensor:
-    """log-odds of left against right at every node, (C − 1, T), from class log-scores (T, C); −∞ allowed.
-
-    Sums of probabilities run from the leaves up, so the work is O(T·C) for a tree of any shape.
-    """
-    total = torch.empty(2 * tree.n_classes - 1, len(scores), dtype=scores.dtype, device=scores.device)
-    total[tree.n_nodes :] = scores.mT[torch.as_tensor(tree.order.copy(), device=scores.device)]
-    left, right = (torch.as_tensor(c.copy(), device=scores.device) for c in (tree.left_child, tree.right_child))
-    for level in reversed(tree.levels):
-        nodes = torch.as_tensor(level.copy(), device=scores.device)
-        total[nodes] = torch.logaddexp(total[left[nodes]], total[right[nodes]])
-    left, right = total[left], total[right]
-    return torch.where(left == right, 0.0, left - right)  # −∞ on both sides says nothing
 
 
 def training_log_odds(
@@ -43,8 +28,9 @@ def training_log_odds(
     flat_nodes = torch.as_tensor(np.repeat(nodes, sizes), device=scores.device)
     out = torch.empty(len(flat_rows), dtype=scores.dtype, device=scores.device)
     step = max(1, CHUNK_NUMBERS // (2 * tree.n_classes))
+    paths = tree_paths(tree, scores)
     for start in range(0, len(scores), step):
-        odds = node_log_odds(tree, scores[start : start + step])
+        odds = paths.log_odds(scores[start : start + step])
         here = (flat_rows >= start) & (flat_rows < start + step)
         out[here] = odds[flat_nodes[here], flat_rows[here] - start]
     return list(_finite(out).split(sizes))

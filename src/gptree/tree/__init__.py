@@ -16,7 +16,7 @@ from gptree.tree.builders import (
 from gptree.tree.edits import join, permute, remove, replace_leaf, surviving
 from gptree.tree.keys import label_hashes, node_generator, node_key
 from gptree.tree.plot import plot_tree
-from gptree.tree.probabilities import class_log_probabilities
+from gptree.tree.probabilities import ForestPaths, class_log_probabilities, node_log_odds, tree_paths
 from gptree.tree.structure import ClassTree
 from gptree.tree.text import to_dot, to_newick, to_text
 
@@ -24,6 +24,7 @@ __all__ = [
     "BalancedTwoMeans",
     "Chain",
     "ClassTree",
+    "ForestPaths",
     "RandomBalanced",
     "TreeBuilder",
     "TwoMeans",
@@ -36,6 +37,7 @@ __all__ = [
     "label_hashes",
     "node_generator",
     "node_key",
+    "node_log_odds",
     "permute",
     "plot_tree",
     "remove",
@@ -44,6 +46,7 @@ __all__ = [
     "to_dot",
     "to_newick",
     "to_text",
+    "tree_paths",
 ]
 
 import_modules(builders.__name__, builders.__path__)  # last: a new file may import the names above

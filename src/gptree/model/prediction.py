@@ -1,0 +1,105 @@
+"""From mapped features to class log-probabilities, built once: experts, nodes, paths, mean over the trees."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from gptree.experts import FittedExpert
+from gptree.inference import PredictAt
+from gptree.maths.frozen import NotFrozenError, Parts, Rows
+from gptree.model.forest import ForestModel
+
+
+class Prediction(nn.Module):
+    """Class log-probabilities (T, C) of a forest around experts.
+
+    Parameters
+    ----------
+    model : ForestModel
+    experts : FittedExpert or None
+        Whose log-odds are the nodes' prior means; None for zero means.
+    class_log_prior : array (C,) or None
+        Added to the experts' scores.
+    unit_length : bool
+        Whether the features have unit length: experts see them as they are.
+    frozen : bool
+        Whether all state must be in buffers and every operation one that torch.export knows; raises `NotFrozenError`
+        where that cannot be.
+    """
+
+    log_prior: Tensor | None
+
+    def __init__(
+        self,
+        model: ForestModel,
+        experts: FittedExpert | None,
+        class_log_prior: np.ndarray | None,
+        unit_length: bool,
+        frozen: bool = False,
+    ) -> None:
+        super().__init__()
+        X = model.predictor.grams.X
+        self.unit_length, self.n_classes = unit_length, model.n_classes
+        centre = None if unit_length or len(X) == 0 else X.mean(0)
+
+        def build(code: bool) -> list[Parts]:
+            parts = [Parts(frozen, centre)] if unit_length else [Parts(frozen, centre), Parts(frozen)]
+            self.nodes = model.predictor.layer(parts[0])
+            self.experts = None if experts is None else CodeScores(experts) if code else experts.frozen(parts[-1])
+            return parts
+
+        try:
+            parts = build(code=False)
+        except NotFrozenError:
+            if frozen:
+                raise
+            parts = build(code=True)
+        prior = None if class_log_prior is None else torch.as_tensor(class_log_prior[None]).to(X)
+        self.register_buffer("log_prior", prior)
+        self.paths = model.paths
+        self._variances = model.predictor.variances
+        self.shared = nn.ModuleList([each.shared() for each in parts])
+
+    def forward(self, x: Tensor, predict_at: PredictAt = "mean", raw: Any = None) -> Tensor:
+        """(T, C), of mapped features x (T, d) and, for experts that ask for them, what these were computed from."""
+        if self.n_classes == 1:
+            return x.new_zeros(len(x), 1)
+        rows = Rows(x, raw)
+        odds = None
+        if self.experts is not None:
+            scores = self.experts(rows if self.unit_length else Rows(unit_rows(x), raw))
+            odds = self.paths.log_odds(scores if self.log_prior is None else scores + self.log_prior)
+        elif self.log_prior is not None:
+            odds = self.paths.log_odds(self.log_prior)
+        variances = None if predict_at == "mean" else self._variances(rows, self.nodes)
+        return self.paths.class_log_probabilities(*self.nodes(rows, odds, variances))
+
+    @property
+    def width(self) -> int:
+        """How many numbers a row needs at most at a time, for the points that it is compared with."""
+        return sum(len(points) for name, points in self.named_buffers() if name.endswith("points"))
+
+
+class CodeScores(nn.Module):
+    """An expert that is known by its code alone."""
+
+    def __init__(self, expert: FittedExpert) -> None:
+        super().__init__()
+        self._expert = expert
+
+    def forward(self, rows: Rows) -> Tensor:
+        return self._expert.log_probabilities(rows.x, rows.raw)
+
+
+def unit_rows(x: Tensor) -> Tensor:
+    """Rows divided by their length, as `gptree.maths.sphere.unit_length` does it."""
+    scaled = x / _or_one(x.abs().amax(1, keepdim=True))
+    return scaled / _or_one(torch.linalg.vector_norm(scaled, dim=1, keepdim=True))
+
+
+def _or_one(lengths: Tensor) -> Tensor:
+    return torch.where(lengths > 0, lengths, 1.0)
