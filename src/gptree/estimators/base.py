@@ -14,6 +14,7 @@ from gpytorch.kernels import Kernel
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from gptree.estimators.frozen import FrozenClassifier, freeze
 from gptree.estimators.state import FittedState, Query, fitted_value, left_out_diagnostics
 from gptree.estimators.validation import check_encoder, check_predict_at, memory_bytes, placement, to_numpy
 from gptree.experts import Expert
@@ -229,6 +230,39 @@ class TreeEstimator(SettingsParameters, ClassifierMixin, BaseEstimator):
         """
         query = self._query(X)
         return query.state.classes[query.log_p.argmax(1)]
+
+    def freeze(self, dtype: str | None = None) -> FrozenClassifier:
+        """The prediction alone, as a torch module: raw features (n, d) in, class probabilities (n, C) out.
+
+        It is what `predict_proba` computes now, and learns nothing later. All state is in buffers; `state_dict`,
+        `torch.export` and a move to another device work. `classes` holds the labels of the columns.
+
+        Parameters
+        ----------
+        dtype : "float64", "float32" or None
+            What it computes in; None is as the model does. In double precision it equals `predict_proba` to 1e-12, in
+            single to about 1e-5.
+
+        Returns
+        -------
+        FrozenClassifier
+
+        Raises
+        ------
+        NotFrozenError
+            A TypeError that names the part that is code: a kernel, an expert or a feature map of your own.
+
+        Examples
+        --------
+        >>> import torch
+        >>> from gptree import GPForestClassifier
+        >>> model = GPForestClassifier(random_state=0).fit([[0.0, 1], [0.1, 1], [1.0, 0], [1.0, 0.1]], list("aabb"))
+        >>> model.freeze("float32")(torch.tensor([[0.9, 0.1]])).argmax(1)
+        tensor([1])
+        """
+        state = self._state()
+        check_predict_at(self.predict_at)
+        return freeze(state, self.predict_at, dtype)
 
     def _query(self, X: Any) -> Query:
         """Validated rows with their features and class log-probabilities, all of one state."""

@@ -147,12 +147,11 @@ class FittedLDA(FittedExpert):
         penalty = self.count_penalty * torch.log1p(1 / double.counts)
         uneven = -0.5 * self.temperature * (share - share.mean())  # of the squared length of x: what differs
         alike = bool((share == share[0]).all())
-        metric = None if alike else tuple(part.to(self.basis) for part in (double.basis, A))
         return LinearScores(
             (self.temperature * share * precision_means).to(self.basis),
             (-0.5 * self.temperature * (share * norms + penalty)).to(self.basis),
             self.centre,
-            None if metric is None else (*metric, outside, uneven.to(self.basis)),
+            None if alike else (self.basis, A.to(self.basis), outside, uneven.to(self.basis)),
         )
 
     def _coordinates(self, X: Tensor) -> tuple[Tensor, Tensor]:

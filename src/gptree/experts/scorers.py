@@ -159,7 +159,7 @@ class OneClass(nn.Module):
     """One class, whatever the row."""
 
     def forward(self, rows: Rows) -> Tensor:
-        return rows.x.new_zeros(len(rows.x), 1)
+        return rows.x.new_zeros(rows.x.shape[0], 1)
 
 
 class PooledScores(nn.Module):

@@ -13,7 +13,7 @@ from gptree.inference.grams import Grams, finite
 from gptree.inference.posterior import LinearPosterior, NodePosterior
 from gptree.maths.frozen import Chosen, NotFrozenError, Parts, Rows, log_sigmoids
 from gptree.maths.kernels import gram, kernel_at, linear_features
-from gptree.maths.quadrature import log_mean_exp, log_sigmoid_expectation
+from gptree.maths.quadrature import log_mean_exp, log_sigmoid_expectation, log_sigmoid_expectation_blind
 
 
 class NodeLayer(nn.Module):
@@ -36,7 +36,7 @@ class NodeLayer(nn.Module):
 
     def __init__(self, grams: Grams, posteriors: Sequence[NodePosterior], used: Tensor, parts: Parts) -> None:
         super().__init__()
-        self.frozen = parts.frozen
+        self.frozen, self.wide = parts.frozen, True
         draws = sorted({len(p.weights) for p in posteriors})
         self.blocks: Any = nn.ModuleList([Block(posteriors, count) for count in draws])
         nodes = torch.cat([used.new_zeros(0), *(block.nodes for block in self.blocks)])
@@ -78,8 +78,13 @@ class NodeLayer(nn.Module):
             latents = [f + mu for f, mu in zip(latents, means, strict=True)]
         left, right = [], []
         for f, block in zip(latents, self.blocks, strict=True):
-            # paper (11)
-            sides = log_sigmoids(f) if variances is None else log_sigmoid_expectation(f, block.gathered(variances))
+            if variances is None:
+                sides = log_sigmoids(f)
+            elif self.frozen:
+                sides = log_sigmoid_expectation_blind(f, block.gathered(variances), self.wide)
+            else:
+                # paper (11)
+                sides = log_sigmoid_expectation(f, block.gathered(variances))
             left.append(log_mean_exp(sides[0]))
             right.append(log_mean_exp(sides[1]))
         return self._in_order(left, rows), self._in_order(right, rows)
@@ -87,7 +92,7 @@ class NodeLayer(nn.Module):
     def _in_order(self, blocks: list[Tensor], rows: Rows) -> Tensor:
         if len(blocks) == 1 and self.order is None:
             return blocks[0]
-        values = torch.cat([rows.x.new_zeros(0, len(rows.x)), *blocks])
+        values = torch.cat([rows.x.new_zeros(0, rows.x.shape[0]), *blocks])
         return values if self.order is None else values.index_select(0, self.order)
 
 

@@ -9,8 +9,9 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from gptree.inference.frozen_variances import FrozenVariances
 from gptree.inference.grams import Grams, finite
-from gptree.inference.layer import NodeLayer
+from gptree.inference.layer import NodeLayer, Stationary
 from gptree.inference.posterior import LinearPosterior, NodePosterior, select
 from gptree.maths.frozen import Parts, Rows
 from gptree.maths.kernels import gram, gram_diagonal, kernel_at, linear_features
@@ -66,6 +67,17 @@ class NodePredictor:
     def layer(self, parts: Parts) -> NodeLayer:
         """The nodes as one layer, a part of a prediction."""
         return NodeLayer(self.grams, self.posteriors, self.used_rows, parts)
+
+    def frozen_variances(self, layer: NodeLayer) -> FrozenVariances:
+        """The variances as a piece of a frozen prediction, beside the nodes of the same."""
+        layer.wide = self._widest() > 12.0
+        return FrozenVariances(self.grams, self.posteriors, self.used_rows, layer)
+
+    def _widest(self) -> float:
+        """A bound on the prior variance at rows of unit length."""
+        if Stationary.takes(self.grams.kernel):
+            return float(gram_diagonal(self.grams.kernel, self.grams.X[:1]).max())
+        return float("inf")
 
     @cached_property
     def _layer(self) -> NodeLayer:

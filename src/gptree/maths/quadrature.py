@@ -10,6 +10,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
+from gptree.maths.frozen import log_sigmoids
+
 # Beyond this variance a few quadrature points are too far apart, and a series takes their place.
 _WIDE = 12.0
 # Its terms, the sum of which is then right to 2 (3 + √8)⁻ⁿ, 4e-11.
@@ -51,6 +53,34 @@ def log_sigmoid_expectation(mean: Tensor, variance: Tensor, points: int = 20) ->
     if wide.any():
         lesser = lesser.index_put((wide,), _log_lesser_wide(distance[wide], deviation[wide]))
     greater = torch.log1p(-torch.exp(lesser))
+    return torch.where(negative, lesser, greater), torch.where(negative, greater, lesser)
+
+
+def log_sigmoid_expectation_blind(
+    mean: Tensor, variance: Tensor, wide: bool, points: int = 20
+) -> tuple[Tensor, Tensor]:
+    """`log_sigmoid_expectation` as operations that do not depend on the numbers: what can be exported.
+
+    Parameters
+    ----------
+    mean, variance : tensors of any shapes that broadcast
+    wide : bool
+        Whether a variance may be above 12.
+    points : int
+
+    Returns
+    -------
+    two tensors of the common shape
+    """
+    nodes, weights = (torch.as_tensor(array).to(mean) for array in _gauss_hermite(points))
+    deviation = torch.sqrt(variance.clamp_min(0.0) + torch.finfo(mean.dtype).eps)
+    distance, deviation = torch.broadcast_tensors(mean.abs(), deviation)
+    terms = [log_sigmoids(x * deviation - distance)[0] + w for x, w in zip(nodes, weights.log(), strict=True)]
+    lesser = torch.stack(terms).logsumexp(0)
+    if wide:
+        lesser = torch.where(deviation > math.sqrt(_WIDE), _log_lesser_wide(distance, deviation), lesser)
+    greater = torch.log1p(-torch.exp(lesser))
+    negative = mean < 0
     return torch.where(negative, lesser, greater), torch.where(negative, greater, lesser)
 
 

@@ -10,7 +10,7 @@ from gptree.model.leave_one_out import (
     smallest_share,
 )
 from gptree.model.node_data import TrainingData, node_problems
-from gptree.model.prediction import Prediction
+from gptree.model.prediction import Prediction, unit_rows
 from gptree.model.prior_means import training_log_odds
 
 __all__ = [
@@ -26,4 +26,5 @@ __all__ = [
     "novelty_threshold",
     "smallest_share",
     "training_log_odds",
+    "unit_rows",
 ]

@@ -26,6 +26,8 @@ class Prediction(nn.Module):
         Added to the experts' scores.
     unit_length : bool
         Whether the features have unit length: experts see them as they are.
+    predict_at : "mean" or "quadrature"
+        Of a frozen prediction.
     frozen : bool
         Whether all state must be in buffers and every operation one that torch.export knows; raises `NotFrozenError`
         where that cannot be.
@@ -39,9 +41,12 @@ class Prediction(nn.Module):
         experts: FittedExpert | None,
         class_log_prior: np.ndarray | None,
         unit_length: bool,
+        predict_at: PredictAt = "mean",
         frozen: bool = False,
     ) -> None:
         super().__init__()
+        self.nodes: Any
+        self.experts: Any
         X = model.predictor.grams.X
         self.unit_length, self.n_classes = unit_length, model.n_classes
         centre = None if unit_length or len(X) == 0 else X.mean(0)
@@ -61,13 +66,21 @@ class Prediction(nn.Module):
         prior = None if class_log_prior is None else torch.as_tensor(class_log_prior[None]).to(X)
         self.register_buffer("log_prior", prior)
         self.paths = model.paths
-        self._variances = model.predictor.variances
+        self._predictor = None if frozen else model.predictor
+        self.variances: Any = None
+        if frozen and predict_at == "quadrature":
+            self.variances = model.predictor.frozen_variances(self.nodes)
         self.shared = nn.ModuleList([each.shared() for each in parts])
+        self.width = sum(len(points) for name, points in self.named_buffers() if name.endswith("points"))
+        """How many points a row is compared with."""
 
     def forward(self, x: Tensor, predict_at: PredictAt = "mean", raw: Any = None) -> Tensor:
-        """(T, C), of mapped features x (T, d) and, for experts that ask for them, what these were computed from."""
+        """(T, C), of mapped features x (T, d) and, for experts that ask for them, what these were computed from.
+
+        A frozen prediction predicts as it was told when it was made.
+        """
         if self.n_classes == 1:
-            return x.new_zeros(len(x), 1)
+            return x.new_zeros(x.shape[0], 1)
         rows = Rows(x, raw)
         odds = None
         if self.experts is not None:
@@ -75,13 +88,12 @@ class Prediction(nn.Module):
             odds = self.paths.log_odds(scores if self.log_prior is None else scores + self.log_prior)
         elif self.log_prior is not None:
             odds = self.paths.log_odds(self.log_prior)
-        variances = None if predict_at == "mean" else self._variances(rows, self.nodes)
+        variances = None
+        if self.variances is not None:
+            variances = self.variances(rows)
+        elif predict_at == "quadrature" and self._predictor is not None:
+            variances = self._predictor.variances(rows, self.nodes)
         return self.paths.class_log_probabilities(*self.nodes(rows, odds, variances))
-
-    @property
-    def width(self) -> int:
-        """How many numbers a row needs at most at a time, for the points that it is compared with."""
-        return sum(len(points) for name, points in self.named_buffers() if name.endswith("points"))
 
 
 class CodeScores(nn.Module):
