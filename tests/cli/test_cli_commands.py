@@ -244,6 +244,20 @@ def test_predictions_in_files(run: Run, files: Files, model: Path, tmp_path: Pat
     assert ".csv or .npz" in complaint(run("predict", model, files["csv"], "--out", tmp_path / "p.txt", code=2))
 
 
+def test_the_most_probable_classes(run: Run, files: Files, model: Path, tmp_path: Path) -> None:
+    run("predict", model, files["csv"], "--top", 2, "--proba", "--out", tmp_path / "top.npz")
+    with np.load(tmp_path / "top.npz") as found:
+        first = found["probabilities"].argsort(1)[:, ::-1][:, :2]
+        assert (found["top"] == found["classes"][first]).all()
+        np.testing.assert_allclose(found["top_probabilities"].sum(1) + found["outside"], 1.0)
+    row = next(csv.DictReader(io.StringIO(run("predict", model, files["csv"], "--top", 2).stdout)))
+    assert json.loads(row["top"])[0] == row["prediction"]
+    assert json.loads(row["top_probabilities"])[0] == float(row["confidence"])
+    assert "k must be a whole number from 1 to the" in complaint(
+        run("predict", model, files["csv"], "--top", 99, code=2)
+    )
+
+
 def test_sets_and_groups(run: Run, files: Files, model: Path, tmp_path: Path) -> None:
     X, _ = animals()
     fitted = load_model(model)

@@ -16,12 +16,17 @@ from gptree import DeepGPTreeClassifier
 from gptree.cli import options
 from gptree.cli.console import check_parent, clear_errors, print_json, say, visible
 from gptree.cli.models import Classifier, ability, class_numbers, open_model, read_for, score, score_cells
+from gptree.estimators.top_k import check_top, top_k
 from gptree.storage import write_atomically
 
 UNKNOWN = "none of these"  # the answer of --open about rows of no class
 GROUPS = ("set", "coarse")  # several classes a row
-COLUMNS = ("id", "prediction", "confidence", "runner_up", "novelty", "set", "coarse", "coarse_confidence")
-NUMBERS = ("confidence", "novelty", "coarse_confidence")
+TOP = ("top", "top_probabilities")
+COLUMNS = (
+    *("id", "prediction", "confidence", "runner_up", "novelty", "set", "coarse", "coarse_confidence"),
+    *(*TOP, "outside"),
+)
+NUMBERS = ("confidence", "novelty", "coarse_confidence", "outside")
 
 
 @clear_errors
@@ -53,6 +58,10 @@ def predict(
             "--coarse", help="Add the smallest group of the class tree that is as sure as this, such as 0.95."
         ),
     ] = None,
+    top: Annotated[
+        int | None,
+        typer.Option("--top", help="Add so many classes, the most probable first, and what is left for all others."),
+    ] = None,
     shard: options.Shard = None,
     features: options.Features = None,
     labels: options.Labels = None,
@@ -70,7 +79,8 @@ def predict(
     With --open, probability and second label beside a refusal are those of the class that comes first.
 
     --set and --coarse add columns of labels, as JSON lists, and --coarse the probability of its group; in an .npz file
-    `set` and `coarse` tell for every row and class whether it belongs to them.
+    `set` and `coarse` tell for every row and class whether it belongs to them. --top adds labels and their
+    probabilities, as JSON lists, and the probability of all other classes together.
     """
     if out is not None and out.suffix.lower() not in (".csv", ".npz"):
         raise ValueError(f"{out}: predictions are written as .csv or .npz; name such a file with --out.")
@@ -84,6 +94,8 @@ def predict(
     classifier = open_model(model)
     rows = read_for(classifier, data, features, labels, ids=ids, weights=weights, need_labels=with_score, part=part)
     y = class_numbers(rows, classifier.classes_) if with_score else None
+    if top is not None:
+        check_top(top, len(classifier.classes_))
     probabilities = classifier.predict_proba(rows.X)
     ranked = np.argsort(-probabilities, axis=1, kind="stable")
     result: dict[str, Any] = {
@@ -105,6 +117,9 @@ def predict(
     if confidence is not None:
         coarse = ability(classifier, "predict_coarse")(rows.X, confidence)
         result |= {"coarse": coarse.members, "coarse_confidence": coarse.probability}
+    if top is not None:
+        first = top_k(classifier.classes_, probabilities, top)
+        result |= dict(zip((*TOP, "outside"), first, strict=True))
     if out is not None:
         _write(out, result)
         say(f"{len(rows.X):,} predictions written to {out}")
@@ -146,6 +161,11 @@ def _csv(result: dict[str, Any], written: Callable[[Any], str]) -> str:
         for name in GROUPS
         if name in result
     }
+    if "top" in result:
+        lists["top"] = [json.dumps(row, ensure_ascii=False) for row in result["top"].tolist()]
+        lists["top_probabilities"] = [
+            json.dumps([float(f"{p:.6g}") for p in row]) for row in result["top_probabilities"]
+        ]
     writer.writerow([*columns, *named])
     shown_values = {**result, **lists}
     for *cells, row in zip(*(shown_values[name] for name in columns), all_classes, strict=True):

@@ -16,6 +16,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from gptree.estimators.frozen import FrozenClassifier, freeze
 from gptree.estimators.state import FittedState, Query, fitted_value, left_out_diagnostics
+from gptree.estimators.top_k import TopK, check_top, top_k
 from gptree.estimators.validation import check_encoder, check_predict_at, memory_bytes, placement, to_numpy
 from gptree.experts import Expert
 from gptree.incremental import Growth
@@ -230,6 +231,32 @@ class TreeEstimator(SettingsParameters, ClassifierMixin, BaseEstimator):
         """
         query = self._query(X)
         return query.state.classes[query.log_p.argmax(1)]
+
+    def predict_top_k(self, X: Any, k: int) -> TopK:
+        """The k most probable labels of each row, the most probable first, and what is left for all others.
+
+        Parameters
+        ----------
+        X : array-like (n, d)
+        k : int
+            At most the number of classes.
+
+        Returns
+        -------
+        TopK
+            Named tuple of `classes` (n, k), `probabilities` (n, k) and `outside` (n,): the probability of all other
+            classes together, and so a bound on that of any of them.
+
+        Examples
+        --------
+        >>> from gptree import GPTreeClassifier
+        >>> model = GPTreeClassifier(random_state=0).fit([[0.0, 1], [0.1, 1], [1.0, 0], [1.0, 0.1]], list("aabb"))
+        >>> model.predict_top_k([[0.9, 0.1]], 1).classes
+        array([['b']], dtype='<U1')
+        """
+        check_top(k, len(self._state().classes))
+        query = self._query(X)
+        return top_k(query.state.classes, np.exp(query.log_p), k)
 
     def freeze(self, dtype: str | None = None) -> FrozenClassifier:
         """The prediction alone, as a torch module: raw features (n, d) in, class probabilities (n, C) out.

@@ -30,6 +30,7 @@ from gptree.estimators.deep_storage import load_deep, save_deep
 from gptree.estimators.explain import path_matrix
 from gptree.estimators.forest import GPForestClassifier, GPTreeClassifier
 from gptree.estimators.state import fitted_value
+from gptree.estimators.top_k import TopK, check_top, top_k
 from gptree.incremental import Growth
 from gptree.inference import PredictAt
 from gptree.settings import SettingsParameters, require
@@ -376,6 +377,24 @@ class DeepGPTreeClassifier(SettingsParameters, ClassifierMixin, BaseEstimator):
         """
         state = self._state()
         return state.classes[state.predict_log_proba(X, self.predict_at).argmax(1)]
+
+    def predict_top_k(self, X: Any, k: int) -> TopK:
+        """The k most probable labels of each input, and what is left for all others.
+
+        Parameters
+        ----------
+        X : inputs, as in `fit`
+        k : int
+            At most the number of classes.
+
+        Returns
+        -------
+        TopK
+            Named tuple of `classes` (n, k), `probabilities` (n, k) and `outside` (n,).
+        """
+        state = self._state()
+        check_top(k, len(state.classes))
+        return top_k(state.classes, np.exp(state.predict_log_proba(X, self.predict_at)), k)
 
     def decision_path(self, X: Any) -> scipy.sparse.csr_array:
         """The nodes of `tree_` on the path of each input's predicted class.

@@ -159,7 +159,6 @@ class FittedState:
 
     def log_probabilities(self, features: Tensor, raw: np.ndarray, predict_at: PredictAt) -> Tensor:
         """Class log-probabilities (n, C) at mapped features (n, d)."""
-
         prediction = self.prediction
         chunks = self.model.chunks(features, prediction.width)
         with torch.no_grad():
@@ -169,7 +168,8 @@ class FittedState:
     @cached_property
     def prediction(self) -> Prediction:
         """From mapped features to class log-probabilities; built when it is first asked for."""
-        return Prediction(self.model, self.experts, self.class_log_prior, is_unit(self.feature_map))
+        with torch.no_grad():
+            return Prediction(self.model, self.experts, self.class_log_prior, is_unit(self.feature_map))
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name != "prediction"}

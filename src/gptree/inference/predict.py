@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import torch
+from gpytorch.kernels import ScaleKernel
 from torch import Tensor
 
 from gptree.inference.frozen_variances import FrozenVariances
@@ -76,7 +77,7 @@ class NodePredictor:
     def _widest(self) -> float:
         """A bound on the prior variance at rows of unit length."""
         if Stationary.takes(self.grams.kernel):
-            return float(gram_diagonal(self.grams.kernel, self.grams.X[:1]).max())
+            return float(cast(ScaleKernel, self.grams.kernel).outputscale.max())
         return float("inf")
 
     @cached_property
