@@ -13,7 +13,7 @@ import pytest
 
 from gptree import GPForestClassifier
 from gptree.estimators import forest, incremental
-from gptree.model import ForestModel
+from gptree.model import Prediction
 
 RNG = np.random.default_rng(0)
 Y = np.repeat(np.arange(6), 8)
@@ -49,7 +49,7 @@ def grown() -> GPForestClassifier:
 def test_a_reader_keeps_the_state_it_began_with(read: str, grown, monkeypatch) -> None:
     """The change comes in the middle of the call, when the nodes have been asked."""
     model, expected = copy.deepcopy(grown), READS[read](grown)
-    ask, changes = ForestModel.log_probabilities, [model.undo]
+    ask, changes = Prediction.forward, [model.undo]
 
     def change_meanwhile(*args: Any, **kwargs: Any) -> Any:
         answer = ask(*args, **kwargs)
@@ -57,7 +57,7 @@ def test_a_reader_keeps_the_state_it_began_with(read: str, grown, monkeypatch) -
             changes.pop()()
         return answer
 
-    monkeypatch.setattr(ForestModel, "log_probabilities", change_meanwhile)
+    monkeypatch.setattr(Prediction, "forward", change_meanwhile)
     assert READS[read](model) == expected
     assert model.classes_.tolist() == [0, 1, 2, 3]
     assert READS[read](model) != expected

@@ -37,6 +37,11 @@ COMMANDS = {
         "Look for trouble in data: labels that are probably wrong, duplicates, outliers, files that cannot be read.",
         "gptree check photos --page check.html",
     ),
+    "export": (
+        "exporting",
+        "Write a model as an ONNX file, for programs without gptree.",
+        "gptree export model model.onnx",
+    ),
     "tree": (
         "looking",
         "Show the class tree of a model; of a forest, the first tree.",
