@@ -11,7 +11,7 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 
 from command_runs import run_command
-from gptree import GPForestClassifier, GPTreeClassifier, Growth
+from gptree import GPForestClassifier, GPTreeClassifier
 from gptree.estimators import onnx_export
 from gptree.estimators.onnx_export import export_onnx, known_rows, largest_difference
 
@@ -23,17 +23,15 @@ RNG = np.random.default_rng(0)
 Y = np.repeat(["ant", "bée", "cat", "dog", "eel"], 5)
 MEANS = RNG.normal(size=(5, 4))
 X = np.abs(np.repeat(MEANS, 5, 0) + 0.3 * RNG.normal(size=(25, 4)))
-BASE = Y != "eel"
 
 
 @pytest.fixture(scope="module")
 def model() -> GPForestClassifier:
-    growing = GPForestClassifier(n_estimators=2, growth=Growth(3), predict_at="quadrature", random_state=0)
-    return growing.fit(X[BASE], Y[BASE]).add_classes(X[~BASE], Y[~BASE])
+    return GPForestClassifier(n_estimators=2, random_state=0).fit(X, Y)
 
 
-def test_a_grown_model_by_the_command(model: GPForestClassifier, tmp_path: Path) -> None:
-    """With quadrature, square roots of the features, experts on random features and a root over novel classes."""
+def test_a_model_by_the_command(model: GPForestClassifier, tmp_path: Path) -> None:
+    """Grown models and quadrature are other modules of the same kind (`test_frozen.py`), but take longer."""
     model.save(tmp_path / "model")
     file = tmp_path / "model.onnx"
     told = json.loads(run_command("export", tmp_path / "model", file, "--json").stdout)

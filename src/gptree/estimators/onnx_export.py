@@ -104,7 +104,7 @@ def largest_difference(graph: bytes, X: np.ndarray, expected: np.ndarray) -> flo
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
     session = onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
-    found = np.concatenate([session.run(None, {"X": part})[0] for part in (X[:1], X[1:])])
+    found = np.concatenate([np.asarray(session.run(None, {"X": part})[0]) for part in (X[:1], X[1:])])
     difference = float(np.abs(found - expected).max(initial=0.0))
     if not difference <= TOLERANCE:
         raise ValueError(
