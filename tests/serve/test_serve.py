@@ -19,7 +19,7 @@ pytest.importorskip("starlette", reason="serving needs its extra: pip install 'g
 
 from starlette.testclient import TestClient
 
-from command_runs import run_command
+from command_runs import alone, run_command
 from gptree import GPTreeClassifier, Growth, load_model
 from gptree.embed import Encoder, Preprocessing
 from gptree.serve import Batcher, BusyError, ModelWatch, Service
@@ -249,7 +249,7 @@ def test_what_waits_is_computed_together_and_fails_alone() -> None:
         batcher.close()
         return answers
 
-    answers = asyncio.run(run())
+    answers = alone(run())
     assert sizes == [1, 4, 4, 1]
     assert [a for a in answers if not isinstance(a, ValueError)] == [0, 20, 40, 60, 80, 20]
     assert sum(isinstance(a, ValueError) for a in answers) == 4

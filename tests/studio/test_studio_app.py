@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import io
 import json
 import shutil
@@ -16,6 +15,7 @@ import numpy as np
 import pytest
 from studio_pages import HEADERS, Page
 
+from command_runs import alone
 from gptree import load_model
 from gptree.project import Project
 from gptree.studio.desk import label_of
@@ -418,7 +418,7 @@ def test_events_are_told_caught_up_on_and_kept_alive() -> None:
         assert [text async for text in stream if text is None] == []  # it ends
         return seen
 
-    hello, progress, alive, missed, reset = asyncio.run(story())
+    hello, progress, alive, missed, reset = alone(story())
     assert "before" not in hello
     assert "event: progress" in progress
     assert json.loads(progress.split("data: ")[1]) == {"what": "x", "done": 1, "of": 2}

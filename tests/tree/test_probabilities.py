@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from random_trees import chain, class_trees, random_tree
 
 from gptree.tree import ClassTree, class_log_probabilities
+from gptree.tree.probabilities import ForestPaths, node_log_odds
 
 
 def node_log_probabilities(tree: ClassTree, n_points: int, seed: int, dtype=torch.float64):
@@ -40,6 +41,20 @@ def test_equals_sums_along_paths_to_depth_times_epsilon(tree: ClassTree, seed: i
     bound = tree.height * torch.finfo(dtype).eps * np.abs(exact)
     assert np.all(np.abs(result.double().numpy() - exact) <= bound)
     torch.testing.assert_close(result.exp().sum(1), torch.ones(3, dtype=dtype))
+
+
+def test_nodes_that_are_in_no_tree_change_nothing():
+    """As they are left where classes were removed: the last of five nodes belongs to no tree."""
+    tree = random_tree(4, seed=1)
+    log_left, log_right = node_log_probabilities(random_tree(6, seed=2), 3, seed=0)
+    used = np.array([3, 0, 2])
+    paths = ForestPaths([tree], [used], 5)
+    expected = along_paths(tree, log_left[used], log_right[used])
+    np.testing.assert_allclose(paths.class_log_probabilities(log_left, log_right), expected, rtol=1e-14)
+    scores = torch.randn(3, 4, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    odds = paths.log_odds(scores)
+    assert odds.shape == (5, 3)
+    torch.testing.assert_close(odds[used], node_log_odds(tree, scores))
 
 
 def test_products_of_decisions():

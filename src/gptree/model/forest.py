@@ -118,8 +118,8 @@ class ForestModel:
     @cached_property
     def paths(self) -> ForestPaths:
         """The ways from the roots to the classes."""
-        device = self.predictor.grams.X.device
-        return ForestPaths(self.trees, [nodes.cpu().numpy() for nodes in self.node_of]).to(device)
+        node_of = [nodes.cpu().numpy() for nodes in self.node_of]
+        return ForestPaths(self.trees, node_of, self.predictor.n_nodes).to(self.predictor.grams.X.device)
 
 
 def fit_forest(

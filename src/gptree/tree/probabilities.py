@@ -26,6 +26,8 @@ class ForestPaths(nn.Module):
     node_of : sequence of int arrays
         The number, among all nodes, of each node of each tree. Trees may share nodes, which have the same classes on
         either side in all of them.
+    n_nodes : int
+        How many nodes there are. Some may be in no tree any more, since classes were removed.
     """
 
     edges: Tensor
@@ -41,7 +43,7 @@ class ForestPaths(nn.Module):
     place: Tensor
     """Where each node stands in the levels from the bottom; of one that trees share, once."""
 
-    def __init__(self, trees: Sequence[ClassTree], node_of: Sequence[np.ndarray]) -> None:
+    def __init__(self, trees: Sequence[ClassTree], node_of: Sequence[np.ndarray], n_nodes: int) -> None:
         super().__init__()
         self.n_trees, self.n_classes = len(trees), trees[0].n_classes
         starts = np.cumsum([0, *(tree.n_nodes for tree in trees)])
@@ -53,7 +55,6 @@ class ForestPaths(nn.Module):
             for side in ("left_child", "right_child")
         ]
         target, is_leaf = (np.stack([np.concatenate([t[k] for t in side]) for side in sides]) for k in range(2))
-        n_nodes = int(numbers.max(initial=-1)) + 1
         levels = np.split(np.argsort(depth, kind="stable"), np.cumsum(np.bincount(depth))[:-1]) if len(depth) else []
         position = np.zeros(len(depth), dtype=np.int64)
         for level in levels:
@@ -146,7 +147,7 @@ def _joined(parts: Iterable[np.ndarray]) -> np.ndarray:
 
 def tree_paths(tree: ClassTree, like: Tensor) -> ForestPaths:
     """The paths of one tree, on the device of a tensor."""
-    return ForestPaths([tree], [np.arange(tree.n_nodes)]).to(like.device)
+    return ForestPaths([tree], [np.arange(tree.n_nodes)], tree.n_nodes).to(like.device)
 
 
 def node_log_odds(tree: ClassTree, scores: Tensor) -> Tensor:
