@@ -154,6 +154,8 @@ def test_the_queue_collects_answers_and_teaches_them_at_once(server: Any, visit:
     expect(page.get_by_role("button", name="Teach 2 answers")).to_be_enabled()
     page.get_by_role("button", name="Teach 2 answers").click()
     page.wait_for_selector(f'body[data-version="{before + 1}"]')
+    expect(page.get_by_role("button", name="Teach 0 answers")).to_be_visible()  # until then, z is for the answers
+    expect(page.get_by_role("button", name="Take back").first).to_be_enabled()
     page.keyboard.press("z")
     page.wait_for_selector(f'body[data-version="{before + 2}"]')
 
