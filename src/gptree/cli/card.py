@@ -12,7 +12,7 @@ import typer
 from gptree import DeepGPTreeClassifier
 from gptree.cli import options
 from gptree.cli.console import check_parent, clear_errors, say
-from gptree.cli.growing import WORDS, described
+from gptree.cli.growing import WORDS, described, when
 from gptree.cli.models import Classifier, ability, class_numbers, open_model, read_for
 from gptree.embed.encoders import describes
 from gptree.incremental import Entry
@@ -103,8 +103,8 @@ def _facts(classifier: Classifier, journal: Sequence[Entry]) -> Section:
             "fitted on": f"{sum(journal[0].counts):,} examples of {len(journal[0].labels):,} classes",
             "changes since": str(len(journal) - 1),
             "examples kept": f"{len(memory):,} ({memory.nbytes / 1e3:,.0f} kB with all that was learnt)",
-            "fitted": _when(journal[0]),
-            "last change": _when(journal[-1]),
+            "fitted": when(journal[0]),
+            "last change": when(journal[-1]),
         }
     return Section("What it is", facts=tuple(facts.items()))
 
@@ -147,7 +147,7 @@ def _history(journal: Sequence[Entry]) -> Section:
         who = f", by {entry.author}" if entry.author else ""
         return f"{WORDS[entry.kind]} {described(entry)}{who}" + (f": {entry.note}" if entry.note else "")
 
-    return Section("History", ("Times are UTC.",), tuple((_when(entry), told(entry)) for entry in journal))
+    return Section("History", ("Times are UTC.",), tuple((when(entry), told(entry)) for entry in journal))
 
 
 def _classes(classifier: Classifier, journal: Sequence[Entry]) -> Section:
@@ -159,10 +159,6 @@ def _classes(classifier: Classifier, journal: Sequence[Entry]) -> Section:
     for label in labels:
         groups["of the first fit" if label in first else "added or renamed later"].append(label)
     return Section("Classes", facts=tuple((name, ", ".join(group)) for name, group in groups.items() if group))
-
-
-def _when(entry: Entry) -> str:
-    return entry.time.removesuffix("+00:00").replace("T", " ")
 
 
 # ---------------------------------------------------------------------------------------------------------- writing

@@ -234,6 +234,11 @@ def described(entry: Entry) -> str:
     return _listed(entry.labels) + (f" (examples: {_examples(entry)})" if entry.counts else "")
 
 
+def when(entry: Entry) -> str:
+    """Its time (UTC), for people."""
+    return entry.time.removesuffix("+00:00").replace("T", " ")
+
+
 def _examples(entry: Entry) -> str:
     """How many examples of each label an entry brought."""
     fewest, most = min(entry.counts, default=0), max(entry.counts, default=0)
@@ -256,10 +261,9 @@ def _print_history(journal: Sequence[Entry]) -> None:
     table = Table("", "time (UTC)", "what", "labels", "examples", *["who"] * who, *["note"] * why)
     for number, entry in enumerate(journal):
         labels = described(entry) if not entry.counts else _listed(entry.labels)
-        when = entry.time.removesuffix("+00:00").replace("T", " ")
         # Text: square brackets in a label are no markup
         remarks = [entry.author] * who + [entry.note] * why
-        cells = (str(number), when, WORDS[entry.kind], labels, _examples(entry), *remarks)
+        cells = (str(number), when(entry), WORDS[entry.kind], labels, _examples(entry), *remarks)
         table.add_row(*(Text(visible(cell)) for cell in cells))
     Console().print(table)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 from importlib.util import find_spec
 from typing import Annotated
 
@@ -10,8 +9,6 @@ import typer
 
 from gptree.cli import options
 from gptree.cli.console import clear_errors, say
-
-_LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
 @clear_errors
@@ -43,11 +40,13 @@ def serve(
         raise ValueError("--token: an empty token keeps nobody out; leave it out to get a new one.")
     from gptree.cli.models import open_model
     from gptree.serve import serve as run
+    from gptree.studio.guard import new_token
+    from gptree.studio.server import LOOPBACK
 
     if not model.is_dir():
         open_model(model)  # says why it is none
-    word = secrets.token_urlsafe(24) if token is None else token
-    if host not in _LOOPBACK:
+    word = new_token() if token is None else token
+    if host not in LOOPBACK:
         say("warning: others can reach this address; the token and what is sent are not encrypted.")
     if token is None:
         say(f"token: {word}")
