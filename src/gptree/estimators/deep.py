@@ -475,6 +475,7 @@ class DeepGPTreeClassifier(SettingsParameters, ClassifierMixin, BaseEstimator):
     predict_coarse = _of_classifier("predict_coarse")
     predict_open = _of_classifier("predict_open")
     novelty_score = _of_classifier("novelty_score")
+    predict_with_novelty = _of_classifier("predict_with_novelty")
     novelty_threshold = _of_classifier("novelty_threshold")
     suggest = _of_classifier("suggest")
     explain = _of_classifier("explain")

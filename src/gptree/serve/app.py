@@ -188,8 +188,10 @@ class Service:
         if not inputs:
             return answers
         X = np.concatenate(list(inputs.values()))
-        p = served.model.predict_proba(X)
-        novelty = _novelty(served, X, [questions[i] for i in inputs])
+        if all(questions[i].reject is None for i in inputs):
+            p, novelty = served.model.predict_proba(X), None
+        else:
+            p, novelty = served.model.predict_with_novelty(X)
         start = 0
         for i, part in inputs.items():
             rows = slice(start, start + len(part))
@@ -329,13 +331,9 @@ def _vectors(question: Question, served: Served) -> np.ndarray:
     return encoder.encode([encoder.prepare(item) for item in question.raw])
 
 
-def _novelty(served: Served, X: np.ndarray, questions: Sequence[Question]) -> np.ndarray | None:
-    """How strange the rows are, if somebody wants to know."""
-    return None if all(question.reject is None for question in questions) else served.model.novelty_score(X)
-
-
 def _check_novelty(question: Question, served: Served) -> None:
-    if question.reject is not None and not hasattr(served.model, "novelty_score"):
+    inner = getattr(served.model, "classifier_", served.model)  # of a network, what it hands its embeddings to
+    if question.reject is not None and not hasattr(inner, "predict_with_novelty"):
         raise RefusedError(400, "This model cannot say «none of these»: leave «reject» out.")
 
 
