@@ -21,8 +21,8 @@ Findings
   | SDC, tuned | data=cub-pictures} % and {mean novel | PODNet, tuned | data=cub-pictures} % of the novel classes' test
   rows. gptree from pictures forgets {mean forgetting | gptree from pictures | data=cub-pictures} % and knows {mean
   novel | gptree from pictures | data=cub-pictures} %.
-- LUCIR, which ends highest on mini-ImageNet, forgets {mean forgetting | LUCIR (NCM), tuned | data=mini-pictures} %;
-  gptree from pictures {mean forgetting | gptree from pictures | data=mini-pictures} %.
+- iCaRL, which ends highest on mini-ImageNet, forgets {mean forgetting | iCaRL, tuned | data=mini-pictures} %; gptree
+  from pictures {mean forgetting | gptree from pictures | data=mini-pictures} %.
 
 Set-up
 ------
