@@ -30,8 +30,8 @@ def behave(trial: Trial, folder: Path) -> dict[str, object]:
         os.kill(os.getpid(), signal.SIGKILL)
     if trial.method == "interrupted" and trial.seed == 1:
         raise KeyboardInterrupt
-    if trial.method == "slow":
-        time.sleep(0.15)
+    while trial.method == "waits" and trial.seed >= 3 and not (folder / "go").exists():
+        time.sleep(0.01)
     if trial.method == "not plain":
         return {"value": object()}
     return {"value": trial.seed / 2}

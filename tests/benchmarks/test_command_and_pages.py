@@ -11,15 +11,17 @@ import os
 import pickle
 import re
 import signal
-import subprocess
 import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from multiprocessing import get_context
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 import pytest
+from joblib.externals.loky import get_reusable_executor
 from made_up import draw, made_up, one_table, trials_of
 from table_cases import assert_sound
 from typer.testing import CliRunner, Result
@@ -27,6 +29,7 @@ from typer.testing import CliRunner, Result
 import benchmarks.core.experiment
 from benchmarks.__main__ import app
 from benchmarks.core import page as pages
+from benchmarks.core import runner
 from benchmarks.core.document import Document
 from benchmarks.core.experiment import Experiment
 from benchmarks.core.rendering import to_latex, to_markdown
@@ -39,12 +42,16 @@ from benchmarks.experiments import EXPERIMENTS
 ROOT = Path(__file__).parents[2]
 
 
-def serve(folder: str, *arguments: str) -> None:
-    """The command in a process of its own, with the made-up experiment alone; its rows are in the folder too."""
-    benchmarks.core.experiment.RESULTS = Path(folder)
-    EXPERIMENTS.clear()
-    EXPERIMENTS["made-up"] = made_up("slow", seeds=24)
-    app(["run", "made-up", "--data", folder, *arguments])
+def serve(said: Path, *arguments: object) -> None:
+    """The command in a forked process, as if from a terminal: its workers get its signals too."""
+    os.setsid()
+    signal.signal(
+        signal.SIGINT, signal.default_int_handler
+    )  # which scripts take away
+    with said.open("w") as file:
+        os.dup2(file.fileno(), 2)
+        sys.stderr = file
+        app([str(argument) for argument in arguments])
 
 
 @pytest.fixture
@@ -134,7 +141,8 @@ class TestRun:
         assert started(folder)["raises 0"] == 2  # tried again
         assert started(folder)["plain 0"] == 1
 
-    def test_a_trial_that_kills_its_process_does_not_lose_the_others(self, folder, register):
+    def test_a_trial_that_kills_its_process_does_not_lose_the_others(self, folder, register, monkeypatch):
+        monkeypatch.setattr(runner, "get_context", lambda _: get_context("fork"))  # which need not import anything
         register(made_up("killed", "other", seeds=1))
         result = command("run", "made-up", "--data", folder, "--jobs", 2)
         assert result.exit_code == 1
@@ -186,57 +194,54 @@ class TestRun:
 class TestKilled:
     """A run in a process of its own, stopped in the middle, and run again: each trial has one row."""
 
-    def start(self, folder: Path, *arguments: str) -> subprocess.Popen[str]:
-        code = f"import test_command_and_pages as t; t.serve({str(folder)!r}, *{list(arguments)!r})"
-        paths = os.pathsep.join([str(Path(__file__).parent), str(ROOT), os.environ.get("PYTHONPATH", "")])
-        process = subprocess.Popen(
-            [sys.executable, "-c", code],
-            env={**os.environ, "PYTHONPATH": paths, "GPTREE_COMMIT": "0"},
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,  # so that its workers get the signal too, as from a terminal
-            # where the tests run in the background of a script, which has them deaf to Ctrl-C
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-        )
-        path, end = folder / "made-up.jsonl", time.monotonic() + 120
-        while not path.exists() or path.read_bytes().count(b"\n") < 5:
-            assert process.poll() is None, process.communicate()[1]
-            assert time.monotonic() < end, "no rows in two minutes"
-            time.sleep(0.01)
-        return process
+    @pytest.fixture
+    def start(self, folder, register) -> Callable[..., BaseProcess]:
+        """Start the command; three of six trials end, the others wait."""
+        register(made_up("waits", seeds=6))
+        get_reusable_executor().shutdown()  # a fork would take it for its own
 
-    def test_sigkill(self, folder, register):
-        process = self.start(folder, "--jobs", "2")
-        os.killpg(process.pid, signal.SIGKILL)
-        process.communicate()
+        def started(*arguments: str) -> BaseProcess:
+            arguments = ("run", "made-up", "--data", str(folder), *arguments)
+            process = get_context("fork").Process(target=serve, args=(folder / "said.txt", *arguments))
+            process.start()
+            path, end = folder / "made-up.jsonl", time.monotonic() + 120
+            while not path.exists() or path.read_bytes().count(b"\n") < 3:
+                assert process.is_alive(), (folder / "said.txt").read_text()
+                assert time.monotonic() < end, "no rows in two minutes"
+                time.sleep(0.01)
+            return process
+
+        return started
+
+    def check_the_rest_is_run(self, folder: Path) -> None:
         path = folder / "made-up.jsonl"
         before, begun = path.read_bytes(), started(folder)
-        kept = len(Rows(path))
-        assert 5 <= kept < 24
-
-        register(made_up("slow", seeds=24))
+        assert len(Rows(path)) == 3
+        (folder / "go").touch()
         with path.open("ab") as file:  # as if it had been killed inside a write
             file.write(before.splitlines()[0][:100])
         result = command("run", "made-up", "--data", folder)
         assert result.exit_code == 0, result.output
-        assert f"{kept} of 24 trials have a row; {24 - kept} to run" in result.stderr
+        assert "3 of 6 trials have a row; 3 to run" in result.stderr
         assert path.read_bytes().startswith(before)
-        assert keys_in(path) == {trial.key: 1 for trial in trials_of("slow")(24)}
-        again = started(folder) - begun
-        assert sum(again.values()) == 24 - kept  # no row was measured a second time
+        assert keys_in(path) == {trial.key: 1 for trial in trials_of("waits")(6)}
+        assert sum((started(folder) - begun).values()) == 3  # no row was measured a second time
 
-    def test_ctrl_c(self, folder, register):
-        process = self.start(folder, "--methods", "slow")
+    def test_sigkill(self, folder, start):
+        process = start("--jobs", "2")
+        os.killpg(process.pid, signal.SIGKILL)
+        process.join(60)
+        self.check_the_rest_is_run(folder)
+
+    def test_ctrl_c(self, folder, start):
+        process = start("--methods", "waits")
         os.killpg(process.pid, signal.SIGINT)
-        _, said = process.communicate(timeout=60)
-        assert process.returncode == 130, said
-        path = folder / "made-up.jsonl"
-        kept = len(Rows(path))
-        assert f"interrupted: {kept} of 24 trials have a row" in said
-        assert f"python -m benchmarks run made-up --data {folder} --methods slow" in said
-        register(made_up("slow", seeds=24))
-        assert command("run", "made-up", "--data", folder).exit_code == 0
-        assert keys_in(path) == {trial.key: 1 for trial in trials_of("slow")(24)}
+        process.join(60)
+        said = (folder / "said.txt").read_text()
+        assert process.exitcode == 130, said
+        assert "interrupted: 3 of 6 trials have a row" in said
+        assert f"python -m benchmarks run made-up --data {folder} --methods waits" in said
+        self.check_the_rest_is_run(folder)
 
 
 def test_failures_are_raised_after_the_last_trial(tmp_path):
