@@ -1,16 +1,13 @@
-"""One training in double precision, without batch normalisation; run by one process or by several.
-
-As a script, `python shared_training.py FOLDER` writes what it finds to FOLDER, a file a process.
-"""
+"""One training in double precision, without batch normalisation; run by one process or by several."""
 
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
 
 import numpy as np
 import torch
+from accelerate.state import AcceleratorState, GradientState, PartialState
 from safetensors.torch import save_file
 from training_cases import digits, small_train, tensors_of
 
@@ -31,11 +28,16 @@ def run(folder: Path | None = None) -> Trained:
     )
 
 
-if __name__ == "__main__":
+def take_part(place: Path, rank: str, group: dict[str, str]) -> None:
+    """One process of several: what it finds goes to the folder, and so does what it says."""
+    os.environ |= {**group, "RANK": rank, "LOCAL_RANK": rank}
+    for state in (AcceleratorState, PartialState, GradientState):
+        state._reset_state()  # what a fork has of the process before it
     torch.set_num_threads(1)
-    place = Path(sys.argv[1])
-    trained = run(place / "training")
+    with (place / f"said-{rank}.txt").open("w") as said:
+        os.dup2(said.fileno(), 2)
+        trained = run(place / "training")
     losses = {"log.losses": torch.tensor([row["loss"] for row in trained.log], dtype=torch.float64)}
     found = {name: value.contiguous() for name, value in tensors_of(trained).items()}
-    save_file(found | losses, place / f"process-{os.environ['RANK']}.safetensors")
+    save_file(found | losses, place / f"process-{rank}.safetensors")
     torch.distributed.destroy_process_group()

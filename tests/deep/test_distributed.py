@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import socket
-import subprocess
-import sys
+from multiprocessing import get_context
 from pathlib import Path
 from types import SimpleNamespace
 
 import torch
 from safetensors.torch import load_file
-from shared_training import run
+from shared_training import run, take_part
 from training_cases import tensors_of
 
 from gptree.deep import read_log
@@ -19,27 +17,21 @@ from gptree.deep.loop.processes import Processes
 
 
 def test_two_processes_equal_one(tmp_path: Path) -> None:
-    """Started as torchrun starts them."""
-    script = Path(__file__).with_name("shared_training.py")
+    """With the environment that torchrun gives them."""
+    alone = run()
     with socket.socket() as free:
         free.bind(("localhost", 0))
         group = {"MASTER_ADDR": "localhost", "MASTER_PORT": str(free.getsockname()[1]), "WORLD_SIZE": "2"}
-    processes = [
-        subprocess.Popen(
-            [sys.executable, str(script), str(tmp_path)],
-            env={**os.environ, **group, "RANK": rank, "LOCAL_RANK": rank},
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank in ("0", "1")
-    ]
-    try:
-        said = [process.communicate(timeout=120)[1] for process in processes]
-    finally:
-        for process in processes:
-            process.kill()
-    assert [process.returncode for process in processes] == [0, 0], said[0][-3000:] + said[1][-3000:]
-    alone = run()
+    # A fork has everything imported; where there is a GPU, autograd has threads that no fork survives.
+    context = get_context("spawn" if torch.cuda.is_available() else "fork")
+    processes = [context.Process(target=take_part, args=(tmp_path, rank, group)) for rank in ("0", "1")]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(120)
+        process.kill()
+    said = [(tmp_path / f"said-{rank}.txt").read_text()[-3000:] for rank in ("0", "1")]
+    assert [process.exitcode for process in processes] == [0, 0], "".join(said)
     expected = tensors_of(alone)
     for process in range(2):
         found = load_file(tmp_path / f"process-{process}.safetensors")
