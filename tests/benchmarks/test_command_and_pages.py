@@ -45,9 +45,7 @@ ROOT = Path(__file__).parents[2]
 def serve(said: Path, *arguments: object) -> None:
     """The command in a forked process, as if from a terminal: its workers get its signals too."""
     os.setsid()
-    signal.signal(
-        signal.SIGINT, signal.default_int_handler
-    )  # which scripts take away
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # which scripts take away
     with said.open("w") as file:
         os.dup2(file.fileno(), 2)
         sys.stderr = file

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import re
-import shutil
-import subprocess
 from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
@@ -179,9 +176,9 @@ class Page(HTMLParser):
 # ----------------------------------------------------------------------------------------------------------- content
 
 
-def test_page_is_beside_the_rows_or_where_it_is_told(page_path: Path, tmp_path: Path) -> None:
-    run = page_path.parent
-    assert page_path == run / "report.html"
+def test_page_is_beside_the_rows_or_where_it_is_told(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", made_up_rows(seeds=1, sessions=2), made_up_details()[:1])
+    assert write_report(run) == run / "report.html"
     elsewhere = write_report(str(run), str(tmp_path / "page.html"))
     assert elsewhere.read_bytes() == (run / "report.html").read_bytes()  # nothing on it depends on time or place
     with pytest.raises(FileNotFoundError, match="there is no folder"):
@@ -474,29 +471,23 @@ def test_bad_folders(tmp_path: Path) -> None:
 
 # ---------------------------------------------------------------------------------------------------- a real browser
 
-BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 
-
-def shown_in_browser(path: Path, profile: Path) -> tuple[str, list[str]]:
+def shown_in_browser(path: Path, chromium: Any) -> tuple[str, list[str]]:
     """The document as Chromium has built it, and what it has written to its console."""
-    assert BROWSER is not None
-    command = [BROWSER, "--headless", "--disable-gpu", "--enable-logging=stderr", f"--user-data-dir={profile}"]
-    if os.geteuid() == 0:
-        command.append("--no-sandbox")  # Chromium refuses to sandbox root
-    done = subprocess.run(
-        [*command, "--dump-dom", path.as_uri()], capture_output=True, text=True, timeout=60, check=True
-    )
-    return done.stdout, [line for line in done.stderr.splitlines() if ":CONSOLE" in line]
+    with chromium.new_context() as context:
+        page, console = context.new_page(), []
+        page.on("console", lambda said: console.append(said.text))
+        page.goto(path.as_uri())
+        return page.content(), console
 
 
-@pytest.mark.skipif(BROWSER is None, reason="no Chromium or Chrome is installed")
-def test_page_in_a_real_browser(page: Page, page_path: Path, tmp_path: Path) -> None:
-    document, console = shown_in_browser(page_path, tmp_path / "profile")
+def test_page_in_a_real_browser(page: Page, page_path: Path, tmp_path: Path, chromium: Any) -> None:
+    document, console = shown_in_browser(page_path, chromium)
     assert console == []
     built = re.findall(r"<(figure|table|details|path|text|script)\b", document)
     counts = {tag: built.count(tag) for tag in ("figure", "table", "details", "path", "text", "script")}
     assert counts == {tag: page.count(tag) for tag in counts}
     # An empty console means something: the page's own policy stops a script, and Chromium says so.
     (tmp_path / "bad.html").write_text(page.markup.replace("</body>", "<script>1</script></body>"), encoding="utf-8")
-    _, console = shown_in_browser(tmp_path / "bad.html", tmp_path / "profile")
+    _, console = shown_in_browser(tmp_path / "bad.html", chromium)
     assert any("Content Security Policy" in line for line in console)

@@ -1,4 +1,4 @@
-"""One server and one chromium for all tests in the browser; they skip, and say so, where there is none."""
+"""One server for all tests in the browser; they skip, and say so, where there is none."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 pytest.importorskip("playwright", reason="pip install playwright")
 
 import uvicorn
-from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page
 
 from gptree.studio.app import Studio
 from gptree.studio.desk import Desk
@@ -22,10 +22,6 @@ from gptree.studio.events import Events
 from gptree.studio.guard import new_token
 from gptree.studio.server import bind, hosts_of
 from gptree.studio.sources import opener
-
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-FLAGS = ("no-sandbox", "disable-background-networking", "disable-component-update", "disable-sync", "no-first-run")
-FLAGS += ("disable-quic",)
 
 
 class Served:
@@ -51,16 +47,6 @@ class Served:
         self.desk.close()
         self.server.should_exit = True
         self.thread.join(10)
-
-
-@pytest.fixture(scope="session")
-def chromium() -> Iterator[Browser]:
-    if CHROMIUM is None:
-        pytest.skip("there is no chromium here: install one to test the studio in a browser")
-    with sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=CHROMIUM, args=[f"--{flag}" for flag in FLAGS])
-        yield browser
-        browser.close()
 
 
 @pytest.fixture(scope="session")
