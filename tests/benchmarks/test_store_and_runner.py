@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import pickle
+import re
 import time
 from dataclasses import replace
 from multiprocessing import get_context
@@ -270,8 +271,10 @@ class TestMachine:
         assert fields["peak_memory_bytes"] > 10**7
         assert str(Path.home()) not in line
 
-    def test_versions_and_machine_do_not_change(self):
+    def test_versions_and_machine_do_not_change(self, monkeypatch):
+        monkeypatch.delenv("GPTREE_COMMIT")
         assert versions() == versions()
+        assert re.fullmatch(r"[0-9a-f]{12}\+?", str(versions()["commit"] or "0" * 12))  # None where there is no git
         assert machine() == machine()
 
     def test_measured(self):

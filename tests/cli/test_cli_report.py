@@ -12,6 +12,8 @@ import pytest
 
 Run = Callable[..., Any]
 
+pytestmark = pytest.mark.usefixtures("quick_pictures")
+
 
 @pytest.fixture
 def run_folder(tmp_path: Path) -> Path:

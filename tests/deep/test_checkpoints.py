@@ -21,6 +21,7 @@ from gptree.deep import (
     VariationalTree,
     convnet,
     mlp,
+    plot_curves,
     read_log,
 )
 from gptree.deep.loop import checkpoints
@@ -81,7 +82,10 @@ def test_interrupted_again_and_again(tmp_path: Path, uninterrupted: Trained) -> 
     pytest.fail("no end")
 
 
-def test_finished_training_is_read_again(tmp_path: Path, uninterrupted: Trained) -> None:
+def test_finished_training_is_read_again(
+    tmp_path: Path, uninterrupted: Trained, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checkpoints, "plot_curves", plot_curves)
     run(tmp_path)
     assert_same(run(tmp_path, after=4), uninterrupted)  # three batches are for checks, one for the ensemble
     assert without_seconds(read_log(tmp_path)) == without_seconds(uninterrupted.log)

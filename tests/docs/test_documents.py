@@ -24,6 +24,8 @@ from gptree.embed.encoders import DEFAULTS
 TOLERANCE = 0.02
 README_TOLERANCE = 0.005
 
+pytestmark = pytest.mark.usefixtures("quick_pictures")
+
 
 @pytest.fixture(autouse=True)
 def _in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -127,7 +129,7 @@ def test_numbers_of_when_not_to_use_it_are_measured() -> None:
 def test_examples_run(script: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = []
     if script.name == "deep_digits.py":
-        arguments = ["--epochs", "4"]
+        arguments = ["--epochs", "2"]
     if script.name == "draw_pictures.py":  # the others need nothing
         write_intents(Path("clinc150_minilm.npz"))
         arguments = ["--data", ".", "--out", "."]
