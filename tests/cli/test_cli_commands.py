@@ -23,6 +23,7 @@ from gptree.incremental import Strategy
 from gptree.inference import Inference
 from gptree.maths.kernels import KERNEL_NAMES
 from gptree.tree import TreeBuilder
+from small_sizes import small_random_features
 
 Run = Callable[..., Any]
 Files = dict[str, Path]
@@ -424,7 +425,8 @@ def test_demo(run: Run, tmp_path: Path) -> None:
 
 def test_demo_for_people(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gptree.cli.demo.write_figure", lambda *_, **__: None)  # they are looked at above
-    shown = run("demo", "--out", tmp_path / "d").stdout
+    with small_random_features():
+        shown = run("demo", "--out", tmp_path / "d").stdout
     lines = shown.splitlines()
     table = lines[lines.index("") + 1 :][:8]
     assert [line.split("  ")[0] for line in table[1:]] == [

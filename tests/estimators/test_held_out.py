@@ -60,13 +60,13 @@ def test_nodes_and_memory_hold_held_out_rows_alone(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ["forest", "forest that grows"])
 def test_a_calibrated_model_is_not_too_sure(kind: str) -> None:
-    """Mean calibration error over five draws of 480 test rows, of which 74 % can be right.
+    """Mean calibration error over three draws of 480 test rows, of which 74 % can be right.
 
     A model that is sure of all has 26 %. One that is fitted to the held-out rows alone has some error too: none can
     tell the wrong ones: who is calibrated must not be worse by more than two standard errors of such a mean, about 2 %.
     """
     errors, accuracies = [], []
-    for seed in range(5):
+    for seed in range(3):
         X, y, rows = memorised(seed, by_heart=30)
         learned = rows < 2
         held_out = (rows == 1)[learned]

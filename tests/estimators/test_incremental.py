@@ -30,7 +30,7 @@ from gptree import (
 )
 from gptree.incremental import base as base_session
 from gptree.incremental import episodes
-from growing_pairs import KINDS, STRATEGIES, half_of_the_pairs, other_half_of_the_pairs
+from growing_pairs import KINDS, STRATEGIES, half_of_the_pairs, other_half_of_the_pairs, quarter_of_the_pairs
 from small_sizes import small_random_features
 
 D, BASE = 8, range(6)
@@ -154,7 +154,7 @@ def test_base_posteriors_are_never_touched(kind: str, strategy) -> None:
             earlier = after
 
 
-@other_half_of_the_pairs
+@quarter_of_the_pairs(1)
 def test_removing_a_later_class_is_never_having_added_it(kind: str, strategy) -> None:
     model = taught(kind, strategy)
     more(model, 8, 1, 6)
@@ -166,7 +166,7 @@ def test_removing_a_later_class_is_never_having_added_it(kind: str, strategy) ->
     assert bits(none) == bits(more(start(kind, strategy), 1))
 
 
-@half_of_the_pairs
+@quarter_of_the_pairs(2)
 def test_undo_takes_back_every_operation(kind: str, strategy) -> None:
     operations = [
         lambda m: add(m, 6, 7),
@@ -326,7 +326,7 @@ def test_examples_of_a_novel_class_leave_the_base_nodes_alone() -> None:
 # ------------------------------------------------------------------------------------------------------ merge, rename
 
 
-@half_of_the_pairs
+@quarter_of_the_pairs(3)
 def test_merged_novel_classes_are_as_if_taught_as_one(kind: str, strategy) -> None:
     """To the last bit, if the class keeps the label of its host."""
     merged = taught(kind, strategy).merge_classes([6, 7], 6)

@@ -23,7 +23,7 @@ from gptree import (
     load_model,
 )
 from gptree.storage import StorageError
-from growing_pairs import KINDS, STRATEGIES, other_half_of_the_pairs
+from growing_pairs import KINDS, STRATEGIES, quarter_of_the_pairs
 from small_sizes import small_random_features
 
 RNG = np.random.default_rng(0)
@@ -84,7 +84,7 @@ def check_same(loaded, model) -> None:
     assert loaded.explain(X[:2]) == model.explain(X[:2])
 
 
-@other_half_of_the_pairs
+@quarter_of_the_pairs(0)
 def test_a_grown_model_comes_back_and_goes_on(kind: str, strategy, tmp_path) -> None:
     model = start(kind, strategy)
     model.add_classes(*shots(5, 6)).add_examples(*shots(6, 1, begin=4, end=6)).add_classes(*shots(7))

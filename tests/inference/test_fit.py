@@ -199,9 +199,10 @@ def record_gradients(monkeypatch: pytest.MonkeyPatch) -> list[list[Tensor]]:
     return seen
 
 
-@pytest.mark.parametrize("name", ["rbf", "linear"])
-@pytest.mark.parametrize("per_node", [False, True])
-@pytest.mark.parametrize("node_weights", ["equal", "size"])
+@pytest.mark.parametrize(
+    ("name", "per_node", "node_weights"),
+    [("rbf", False, "size"), ("rbf", True, "equal"), ("linear", False, "equal"), ("linear", True, "size")],
+)
 def test_the_gradient_is_that_of_the_converged_bound(
     name: str, per_node: bool, node_weights, monkeypatch: pytest.MonkeyPatch
 ) -> None:

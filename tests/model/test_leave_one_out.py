@@ -250,14 +250,16 @@ def test_left_out_nll_is_close_to_that_of_refits(large_nodes, scores: bool) -> N
     cavity = nll(left_out_predictions(model, d.y, d.scores).log_probabilities, d.y)
     class_scores = None if d.scores is None else (lambda rows: d.scores[rows])  # pyright: ignore[reportOptionalSubscript]
     inside = nll(model.log_probabilities(d.X, class_scores), d.y)
+    some = range(0, len(d.y), 2)
     refitted = torch.empty_like(cavity)
-    for i in range(len(d.y)):
+    for i in some:
         keep = np.arange(len(d.y)) != i
         own = None if d.scores is None else d.scores[i : i + 1]
         part = replace(d, X=d.X[keep], y=d.y[keep], scores=None if d.scores is None else d.scores[keep])
         again = fit(CoordinateAscent(), TREES, part, large_nodes=large_nodes)
         log_p = again.log_probabilities(d.X[i : i + 1], None if own is None else lambda _, own=own: own)
         refitted[i] = nll(log_p, d.y[i : i + 1])[0]
+    cavity, inside, refitted = cavity[::2], inside[::2], refitted[::2]
     gap, in_sample_gap = (float((values.mean() - refitted.mean()).abs()) for values in (cavity, inside))
     assert gap < (0.1 if large_nodes is None else 0.2) * in_sample_gap  # refits choose other inducing points
     assert float(torch.corrcoef(torch.stack((cavity, refitted)))[0, 1]) > 0.97
