@@ -10,7 +10,9 @@ DOCS_STAMP := $(VENV)/.installed-docs
 demo: $(STAMP)
 	$(BIN)/gptree demo --out demo
 
-test: lint types unit
+# Side by side: the checks of types take one core of two for a tenth of the time.
+test:
+	$(MAKE) --jobs=3 lint types unit
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
