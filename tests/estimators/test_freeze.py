@@ -140,6 +140,13 @@ def test_an_expert_of_your_own_is_refused() -> None:
     assert model.predict_proba(NEW).shape == (len(NEW), 8)
 
 
+def test_a_posterior_of_an_inference_of_your_own_is_refused() -> None:
+    """An inference of your own whose posteriors are the library's freezes: nothing of its code is needed any more."""
+    own: Any = type("OwnPosterior", (), {"factors": 1, "factoriser": lambda self, grams: lambda draws: None})()
+    with pytest.raises(NotFrozenError, match="the posterior OwnPosterior cannot be frozen"):
+        frozen_variances._inverses(own, None)  # type: ignore[arg-type]
+
+
 def test_variances_that_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
     model = fitted(GPTreeClassifier(predict_at="quadrature"))
     monkeypatch.setattr(frozen_variances, "MOST_NUMBERS", 10)

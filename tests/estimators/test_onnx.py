@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from sklearn.linear_model import LogisticRegression
 
 from command_runs import run_command
@@ -51,6 +52,30 @@ def test_rows_that_the_model_knows(model: GPForestClassifier) -> None:
     np.testing.assert_allclose(state.features(known_rows(state)).numpy(), state.X.numpy(), atol=1e-9)
     plain = GPTreeClassifier(feature_map="unit", random_state=0).fit(X - 1, Y).state_
     np.testing.assert_allclose(plain.features(known_rows(plain)).numpy(), plain.X.numpy(), atol=1e-12)
+
+
+def test_where_single_precision_does_not_hold_a_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Single precision is tried first; the double graph is written, and takes and gives single numbers all the same."""
+    model = GPTreeClassifier(prior_mean=None, feature_map=None, random_state=0).fit(X[:10], Y[:10])
+    real, tried = onnx_export.onnx_graph, []
+
+    def graph(frozen: Any, rows: np.ndarray, dtype: torch.dtype, **metadata: Any) -> bytes:
+        tried.append(dtype)
+        return b"" if dtype == torch.float32 else real(frozen, rows, dtype, **metadata)
+
+    def difference(graph: bytes, X: np.ndarray, expected: np.ndarray) -> float:
+        if not graph:
+            raise onnx_export.DiffersError
+        return largest_difference(graph, X, expected)
+
+    monkeypatch.setattr(onnx_export, "onnx_graph", graph)
+    monkeypatch.setattr(onnx_export, "largest_difference", difference)
+    found = export_onnx(model, tmp_path / "model.onnx")
+    assert tried == [torch.float32, torch.float64]
+    assert found.precision == "double"
+    assert found.difference < 1e-7
+    session = onnxruntime.InferenceSession((tmp_path / "model.onnx").read_bytes(), providers=["CPUExecutionProvider"])
+    assert [each.type for each in (*session.get_inputs(), *session.get_outputs())] == ["tensor(float)"] * 2
 
 
 class Session:
@@ -101,7 +126,7 @@ def test_nothing_is_written_where_it_cannot_be(
     def refuse(*_: Any) -> float:
         raise ValueError("the exported graph differs")
 
-    monkeypatch.setattr(onnx_export, "onnx_graph", lambda *_: b"graph")
+    monkeypatch.setattr(onnx_export, "onnx_graph", lambda *_, **__: b"graph")
     monkeypatch.setattr(onnx_export, "largest_difference", refuse)
     assert "differs" in run_command("export", tmp_path / "model", file, code=2).stderr
     monkeypatch.setattr(onnx_export, "NEEDED", ("a_package_that_is_not_there",))

@@ -7,7 +7,6 @@ from typing import Annotated, Any
 
 import typer
 
-from gptree import DeepGPTreeClassifier
 from gptree.cli import options
 from gptree.cli.console import check_parent, clear_errors, print_json, say
 from gptree.cli.models import open_model
@@ -24,23 +23,24 @@ def export(
     """Write a model as an ONNX file, for programs without gptree.
 
     The file takes features `X` (n, d) in single precision and gives `probabilities` (n, C); labels stand in its
-    metadata, as a JSON list under `classes`. Before it is written its answers are compared with the model's, on
-    examples that the model keeps and on random rows. What the model learns later is not in it.
+    metadata, as a JSON list under `classes`. A network goes along: then `X` is what it takes, and pictures (n, C, H, W)
+    in uint8 are normalised in the file, as `input` in the metadata says. Before it is written its answers are compared
+    with the model's, on examples that the model keeps and on random rows; where single precision does not hold the
+    model it computes in double. What the model learns later is not in it.
     """
     if out.suffix.lower() != ".onnx":
         raise ValueError(f"{out}: models are exported as .onnx; name such a file.")
     check_parent(out)
     classifier: Any = open_model(model)
-    if isinstance(classifier, DeepGPTreeClassifier):
-        raise ValueError("a model with a network of its own cannot be exported; one that was fitted to embeddings can.")
     try:
-        difference = export_onnx(classifier, out)
+        found = export_onnx(classifier, out)
     except (NotFrozenError, ImportError) as error:
         raise ValueError(str(error)) from error
     count, size = len(classifier.classes_), out.stat().st_size
     if as_json:
-        print_json({"file": str(out), "bytes": size, "classes": count, "difference": difference})
+        print_json({"file": str(out), "bytes": size, "classes": count, **found._asdict()})
     else:
         say(
-            f"{count:,} classes, {size / 1e6:.1f} MB written to {out}; probabilities differ by at most {difference:.1g}"
+            f"{count:,} classes, {size / 1e6:.1f} MB in {found.precision} precision written to {out}; probabilities "
+            f"differ by at most {found.difference:.1g}"
         )

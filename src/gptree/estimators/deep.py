@@ -22,6 +22,7 @@ from torch import nn
 from gptree.deep import Augmentation, Source, Trained, Training, VariationalTree, plot_curves, train
 from gptree.deep.loop.task import Rows, split_rows
 from gptree.estimators.deep_checks import ClassifierRows, check_parameters, chosen_rows, require_no_weights
+from gptree.estimators.deep_frozen import freeze_deep
 from gptree.estimators.deep_growth import Embedded, base_session
 from gptree.estimators.deep_inputs import Inputs, as_source, class_numbers, dtype_of, labels_of
 from gptree.estimators.deep_presets import Experiment, Version, preset
@@ -29,6 +30,7 @@ from gptree.estimators.deep_state import DeepState
 from gptree.estimators.deep_storage import load_deep, save_deep
 from gptree.estimators.explain import path_matrix
 from gptree.estimators.forest import GPForestClassifier, GPTreeClassifier
+from gptree.estimators.frozen import FrozenClassifier
 from gptree.estimators.state import fitted_value
 from gptree.estimators.top_k import TopK, check_top, top_k
 from gptree.incremental import Growth
@@ -395,6 +397,30 @@ class DeepGPTreeClassifier(SettingsParameters, ClassifierMixin, BaseEstimator):
         state = self._state()
         check_top(k, len(state.classes))
         return top_k(state.classes, np.exp(state.predict_log_proba(X, self.predict_at)), k)
+
+    def freeze(self, dtype: str | None = None) -> FrozenClassifier:
+        """The prediction alone, as a torch module: inputs (n, …) in, class probabilities (n, C) out.
+
+        Network and what predicts on its embeddings, as they are now. Pictures in uint8 are (n, C, H, W) and are
+        normalised as those of `fit` were.
+
+        Parameters
+        ----------
+        dtype : "float64", "float32" or None
+            What it computes in; None is as network and classifier do. Where these compute in double precision it
+            equals `predict_proba` to 1e-12, otherwise to about 1e-5.
+
+        Returns
+        -------
+        FrozenClassifier
+
+        Raises
+        ------
+        NotFrozenError
+            A TypeError that names the part that is code: a kernel or a `classifier` of your own. A network of your own
+            goes along.
+        """
+        return freeze_deep(self._state(), self.predict_at, dtype)
 
     def decision_path(self, X: Any) -> scipy.sparse.csr_array:
         """The nodes of `tree_` on the path of each input's predicted class.

@@ -55,11 +55,14 @@ class DeepState:
 
     def predict_log_proba(self, X: Any, predict_at: str) -> np.ndarray:
         """Class log-probabilities (n, C) of inputs."""
-        embeddings = self.embed(X)
+        return self.answers(self.embed(X), predict_at)
+
+    def answers(self, embeddings: Tensor, predict_at: str) -> np.ndarray:
+        """Class log-probabilities (n, C) of embeddings."""
         if self.ensemble is None:
             return self.classifier.predict_log_proba(embeddings.cpu().numpy())
         how = self.prediction_arguments(predict_at)
-        return self.ensemble.log_probabilities(embeddings, *how).cpu().numpy()
+        return self.ensemble.log_probabilities(embeddings.to(self.device), *how).cpu().numpy()
 
     def embed(self, X: Any) -> Tensor:
         """Embeddings (n, d) of inputs."""

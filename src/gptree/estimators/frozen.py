@@ -20,8 +20,9 @@ from gptree.model import Prediction, unit_rows
 class FrozenClassifier(nn.Module):
     """Class probabilities (T, C) of raw features (T, d), and nothing else: a module that learns nothing any more.
 
-    All its state is in buffers. It needs no gptree object, can be moved, saved by its `state_dict`, and exported by
-    torch.export.
+    Of a deep classifier it takes the inputs of its network. All its state is in buffers, but for the weights of a
+    network, which ask for no gradients. It needs no gptree object, can be moved, saved by its `state_dict`, and
+    exported by torch.export.
 
     Attributes
     ----------
@@ -29,7 +30,7 @@ class FrozenClassifier(nn.Module):
         Labels of the columns.
     """
 
-    def __init__(self, classes: np.ndarray, features: nn.Module, prediction: Prediction) -> None:
+    def __init__(self, classes: np.ndarray, features: nn.Module, prediction: nn.Module) -> None:
         super().__init__()
         self.classes = classes
         self.features, self.prediction = features, prediction

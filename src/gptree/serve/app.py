@@ -165,7 +165,7 @@ class Service:
     async def explain(self, request: Request) -> Response:
         """The decisions behind the predictions."""
         question, served = await _question(request), self.watch.current
-        if not hasattr(served.model, "explain"):
+        if not _can(served, "explain"):
             raise RefusedError(404, "This model cannot explain its answers.")
 
         def explained() -> list[Any]:
@@ -331,9 +331,13 @@ def _vectors(question: Question, served: Served) -> np.ndarray:
     return encoder.encode([encoder.prepare(item) for item in question.raw])
 
 
+def _can(served: Served, name: str) -> bool:
+    """Whether the model has a method; of a network, what it hands its embeddings to."""
+    return hasattr(getattr(served.model, "classifier_", served.model), name)
+
+
 def _check_novelty(question: Question, served: Served) -> None:
-    inner = getattr(served.model, "classifier_", served.model)  # of a network, what it hands its embeddings to
-    if question.reject is not None and not hasattr(inner, "predict_with_novelty"):
+    if question.reject is not None and not _can(served, "predict_with_novelty"):
         raise RefusedError(400, "This model cannot say «none of these»: leave «reject» out.")
 
 

@@ -56,11 +56,14 @@ def latent_scale(head: TreeHead, embeddings: Tensor, y: Tensor, predict_at: Pred
 
 @torch.no_grad()
 def as_forest(
-    head: TreeHead, placement: tuple[torch.dtype, torch.device], memory_budget: int, scale: float = 1.0
+    head: TreeHead,
+    placement: tuple[torch.dtype, torch.device],
+    memory_budget: int,
+    scale: float = 1.0,
+    *,
+    grows: bool = True,
 ) -> ForestModel:
     """The model whose features are the inducing points, of unit length and in the order of the head's.
-
-    Every node has a kernel of its own, so that nodes fitted later may have another.
 
     Parameters
     ----------
@@ -71,6 +74,8 @@ def as_forest(
         Bytes.
     scale : float
         On all latent functions, as by `latent_scale`: the kernel gets its square, and q of the whitened values stays.
+    grows : bool
+        Whether every node gets a kernel of its own, so that nodes fitted later may have another.
 
     Returns
     -------
@@ -78,7 +83,9 @@ def as_forest(
     """
     dtype, device = placement
     head = copy.deepcopy(head).double().eval().requires_grad_(False)
-    kernel = head.kernel if head.kernel.batch_shape else node_kernels(head.kernel, head.tree.n_nodes)
+    kernel = head.kernel
+    if grows and not kernel.batch_shape:
+        kernel = node_kernels(kernel, head.tree.n_nodes)
     if scale != 1.0:
         assert isinstance(kernel, ScaleKernel)
         kernel.outputscale = kernel.outputscale * scale**2
