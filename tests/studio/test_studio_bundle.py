@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 from pathlib import Path
 
@@ -22,6 +23,18 @@ def test_the_bundle_was_built_from_these_sources() -> None:
 
 def test_the_page_is_small_and_whole() -> None:
     sizes = {path.name: path.stat().st_size for path in STATIC.iterdir()}
-    assert sorted(sizes) == ["icon.svg", "index.html", "studio.js", "style.css"]
+    assert sorted(sizes) == ["LICENSES.txt", "icon.svg", "index.html", "studio.js", "style.css"]
     assert sum(sizes.values()) < 150_000
     assert (STATIC / "index.html").read_bytes() == (WEB / "index.html").read_bytes()
+
+
+def test_what_ships_is_our_own_or_has_its_licence() -> None:
+    """LICENSES.txt says that nothing of others is bundled: then there is nothing to depend on but tools."""
+    assert set(json.loads((WEB / "package.json").read_text())) & {"dependencies", "peerDependencies"} == set()
+    assets = ROOT / "docs" / "assets"
+    for vendored in (path for path in assets.iterdir() if path.is_dir()):
+        assert "Permission is hereby granted, free of charge" in (vendored / "LICENSE").read_text(encoding="utf-8")
+    fonts = {path.stem.partition("-")[0] for path in (assets / "katex" / "fonts").glob("*.woff2")}
+    licence = (assets / "katex" / "fonts" / "OFL.txt").read_text(encoding="utf-8")
+    assert "SIL OPEN FONT LICENSE Version 1.1" in licence
+    assert [name for name in sorted(fonts) if name not in licence] == []

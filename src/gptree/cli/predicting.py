@@ -16,6 +16,7 @@ from gptree import DeepGPTreeClassifier
 from gptree.cli import options
 from gptree.cli.console import check_parent, clear_errors, print_json, say, visible
 from gptree.cli.models import Classifier, ability, class_numbers, open_model, read_for, score, score_cells
+from gptree.estimators.open_set import open_labels
 from gptree.estimators.top_k import check_top, top_k
 from gptree.storage import write_atomically
 
@@ -96,21 +97,20 @@ def predict(
     y = class_numbers(rows, classifier.classes_) if with_score else None
     if top is not None:
         check_top(top, len(classifier.classes_))
-    probabilities = classifier.predict_proba(rows.X)
+    probabilities, novelty = _answers(classifier, rows.X)
     ranked = np.argsort(-probabilities, axis=1, kind="stable")
     result: dict[str, Any] = {
         "id": np.array(rows.ids),
         "prediction": classifier.classes_[ranked[:, 0]],
         "confidence": probabilities.max(1),
         "runner_up": classifier.classes_[ranked[:, min(1, ranked.shape[1] - 1)]],
-        **_novelty(classifier, rows.X),
+        **({} if novelty is None else {"novelty": novelty}),
         "classes": classifier.classes_,
         **({"probabilities": probabilities} if proba else {}),
     }
     if open_set:
-        share = {} if reject is None else {"reject": reject}
-        result["prediction"] = ability(classifier, "predict_open")(rows.X, **share, unknown=UNKNOWN)
-        refused = result["prediction"] == UNKNOWN
+        refused = novelty > ability(classifier, "novelty_threshold")(0.05 if reject is None else reject)
+        result["prediction"] = open_labels(result["prediction"], refused, UNKNOWN)
         result["runner_up"][refused] = classifier.classes_[ranked[refused, 0]]
     if coverage is not None:
         result["set"] = ability(classifier, "predict_set")(rows.X, coverage, by_class)
@@ -133,10 +133,12 @@ def predict(
         say("  ".join(f"{name} {cell}" for name, cell in score_cells(scores["score"]).items()))
 
 
-def _novelty(classifier: Classifier, X: np.ndarray) -> dict[str, np.ndarray]:
-    """How strange rows are; nothing for a network without a classifier that says so."""
+def _answers(classifier: Classifier, X: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
+    """Probabilities and how strange rows are, in one pass; None for a network without a classifier that says so."""
     inner = classifier.classifier_ if isinstance(classifier, DeepGPTreeClassifier) else classifier
-    return {"novelty": classifier.novelty_score(X)} if hasattr(inner, "novelty_score") else {}
+    if hasattr(inner, "predict_with_novelty"):
+        return classifier.predict_with_novelty(X)
+    return classifier.predict_proba(X), None
 
 
 def _write(out: Path, result: dict[str, Any]) -> None:

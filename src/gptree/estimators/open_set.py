@@ -75,13 +75,7 @@ class OpenSetMixin(TreeEstimator):
         """
         query = self._query(X)
         strange = _novelty(query) > _threshold(query.state, self.predict_at, reject)
-        labels = query.state.classes[query.log_p.argmax(1)]
-        if np.array([unknown]).dtype.kind != labels.dtype.kind:
-            labels = labels.astype(object)
-        elif labels.dtype.kind == "U":
-            labels = labels.astype(np.result_type(labels, np.array([unknown])))
-        labels[strange] = unknown
-        return labels
+        return open_labels(query.state.classes[query.log_p.argmax(1)], strange, unknown)
 
     def novelty_threshold(self, reject: float = 0.05) -> float:
         """The novelty that a share `reject` of known rows should pass, classes counting equally.
@@ -137,3 +131,12 @@ def _threshold(state: FittedState, predict_at: PredictAt, reject: float) -> floa
             stacklevel=3,
         )
     return threshold
+
+
+def open_labels(labels: np.ndarray, strange: np.ndarray, unknown: Any) -> np.ndarray:
+    """Labels (n,) with `unknown` in place of those that are strange; objects if it is of another kind."""
+    if np.array([unknown]).dtype.kind != labels.dtype.kind:
+        labels = labels.astype(object)
+    elif labels.dtype.kind == "U":
+        labels = labels.astype(np.result_type(labels, np.array([unknown])))
+    return np.where(strange, np.array(unknown, dtype=labels.dtype), labels)
