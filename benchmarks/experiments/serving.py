@@ -12,7 +12,7 @@ answers {mean one rate | method=logistic regression} and {mean hundred rate | me
 Findings
 --------
 - A request of one row costs the server {mean one cpu | method=gptree forest} ms of the processor, with logistic
-  regression {mean one cpu | method=logistic regression} ms: that much is HTTP and JSON.
+  regression {mean one cpu | method=logistic regression} ms, the loading of ten models shared out among all requests.
 
 Set-up
 ------

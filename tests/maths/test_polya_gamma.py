@@ -12,7 +12,6 @@ from functools import cache
 from itertools import product
 
 import numpy as np
-import polyagamma
 import pytest
 import torch
 from hypothesis import given, settings
@@ -21,6 +20,8 @@ from scipy import stats
 
 from gptree.maths import polya_gamma
 from gptree.maths.polya_gamma import log_2cosh_half, log_cosh, pg_kl, pg_mean, pg_variance, sample_pg
+
+polyagamma = pytest.importorskip("polyagamma", reason="it has no wheel for this Python")
 
 DTYPES = [torch.float32, torch.float64]
 FAMILY_RATE = 1e-3

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from polyagamma import random_polyagamma
+import pytest
+
+random_polyagamma = pytest.importorskip("polyagamma", reason="it has no wheel for this Python").random_polyagamma
 
 # ------------------------------------------------------------------------------------------------- likelihoods
 

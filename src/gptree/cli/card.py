@@ -84,7 +84,7 @@ def _quality(
 def _sections(classifier: Classifier, quality: Quality | None) -> list[Section]:
     journal: Sequence[Entry] = getattr(classifier, "journal_", ())
     parts = [_facts(classifier, journal), _how_good(quality), _limits()]
-    return [*parts, *([_history(journal)] if journal else []), _classes(classifier, journal)]
+    return [*parts, *([_history(journal)] if journal else []), _classes(classifier)]
 
 
 def _facts(classifier: Classifier, journal: Sequence[Entry]) -> Section:
@@ -101,7 +101,7 @@ def _facts(classifier: Classifier, journal: Sequence[Entry]) -> Section:
         memory = ability(classifier, "memory_")
         facts |= {
             "fitted on": f"{sum(journal[0].counts):,} examples of {len(journal[0].labels):,} classes",
-            "changes since": str(len(journal) - 1),
+            "sessions since": f"{len(ability(classifier, 'sessions_')) - 1}, in {len(journal) - 1} changes",
             "examples kept": f"{len(memory):,} ({memory.nbytes / 1e3:,.0f} kB with all that was learnt)",
             "fitted": when(journal[0]),
             "last change": when(journal[-1]),
@@ -150,15 +150,19 @@ def _history(journal: Sequence[Entry]) -> Section:
     return Section("History", ("Times are UTC.",), tuple((when(entry), told(entry)) for entry in journal))
 
 
-def _classes(classifier: Classifier, journal: Sequence[Entry]) -> Section:
+def _classes(classifier: Classifier) -> Section:
     labels = [str(label) for label in classifier.classes_.tolist()]
     if len(labels) > _CLASSES:
         return Section("Classes", (f"{len(labels):,}, the first {_CLASSES}: {', '.join(labels[:_CLASSES])}.",))
-    first = {str(label) for label in journal[0].labels} if journal else set(labels)
-    groups = {"of the first fit": [], "added or renamed later": []}
-    for label in labels:
-        groups["of the first fit" if label in first else "added or renamed later"].append(label)
-    return Section("Classes", facts=tuple((name, ", ".join(group)) for name, group in groups.items() if group))
+    sessions = getattr(classifier, "sessions_", [classifier.classes_])
+    kept = classifier.memory_.counts if hasattr(classifier, "memory_") else {}
+    names = ["of the first fit", *(f"of session {number}" for number in range(1, len(sessions)))]
+    groups = (
+        ", ".join(f"{label} ({kept[label]})" if label in kept else str(label) for label in session.tolist())
+        for session in sessions
+    )
+    told = ("Behind each, how many of its examples are kept.",) if kept else ()
+    return Section("Classes", told, tuple((name, group) for name, group in zip(names, groups, strict=True) if group))
 
 
 # ---------------------------------------------------------------------------------------------------------- writing
