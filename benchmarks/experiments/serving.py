@@ -54,8 +54,7 @@ from sklearn.linear_model import LogisticRegression
 from benchmarks.core.tables import Column, Table, listing
 from benchmarks.core.trials import Row, Trial
 from benchmarks.data.structured import class_by_class
-from gptree import GPForestClassifier, Growth, load_model
-from gptree.storage import DOCUMENT, write_atomically
+from gptree import GPForestClassifier, Growth, load_model, storage
 
 GROUP, NEEDS_DATA, SEEDS = "Speed and size", False, 1
 
@@ -146,12 +145,12 @@ def _joined(rows: Sequence[np.ndarray], numbers: Iterable[int]) -> tuple[np.ndar
 def save_logistic(model: LogisticRegression, folder: Path) -> None:
     folder.mkdir(exist_ok=True)
     document = {name: getattr(model, name).tolist() for name in ("classes_", "coef_", "intercept_")}
-    write_atomically(folder / DOCUMENT, json.dumps(document))
+    storage.write_atomically(folder / storage.DOCUMENT, json.dumps(document))
 
 
 def load_logistic(folder: Path) -> LogisticRegression:
     model: Any = LogisticRegression()
-    for name, value in json.loads((folder / DOCUMENT).read_text()).items():
+    for name, value in json.loads((folder / storage.DOCUMENT).read_text()).items():
         setattr(model, name, np.array(value))
     model.n_features_in_ = model.coef_.shape[1]
     return model
@@ -187,7 +186,7 @@ class Shelf:
         save, classes, probabilities = self._models[len(self.versions)]
         before = time.perf_counter()
         save(self.folder)
-        name = hashlib.sha256((self.folder / DOCUMENT).read_bytes()).hexdigest()[:12]
+        name = hashlib.sha256((self.folder / storage.DOCUMENT).read_bytes()).hexdigest()[:12]
         self.versions[name] = Version(before, len(self.versions), classes, probabilities)
         return name
 
