@@ -124,6 +124,12 @@ def test_projects_are_checked_and_compared(run: Run, model: Path, tmp_path: Path
     assert json.loads(run("diff", tmp_path / "p", "--versions", 1, 2, "--json").stdout)["changed"] == 0
     assert "is a project, with rows and versions" in run("diff", tmp_path / "p", tmp_path / "x.csv", code=2).stderr
     assert "rows, 50 with a label" in run("check", tmp_path / "p").stdout
+    assert "belongs to a project" in run("forget", tmp_path / "p" / "model", "e0", code=2).stderr
+    assert "rows of this model have no ids" in run("forget", tmp_path / "p", "a7", code=2).stderr
+    assert "last example of 'eel'" in run("forget", tmp_path / "p", "e0", "e1", code=2).stderr
+    told = run("forget", tmp_path / "p", "e0", "e1", "--remove-class").stderr
+    assert "forgotten: 2 examples; 4 classes now; 2 vectors left the store" in told
+    assert "no example 'e1' in the project" in run("forget", tmp_path / "p", "e1", code=2).stderr
 
 
 def test_alone_it_prints_its_help(run: Run) -> None:

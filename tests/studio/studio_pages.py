@@ -48,6 +48,9 @@ class Page:
     def post(self, path: str, body: dict[str, Any], **how: Any) -> Any:
         return self.client.post(f"/api/{path}", json=body, headers=HEADERS, **how)
 
+    def forget(self, key: str, body: dict[str, Any]) -> Any:
+        return self.client.request("DELETE", f"/api/examples/{key}", json=body, headers=HEADERS)
+
     def state(self) -> dict[str, Any]:
         return self.get("state").json()
 

@@ -260,6 +260,27 @@ def test_rename_merge_remove_and_back_to_a_point(page: Page) -> None:
     assert page.get("changes/2").json()["changed"] > 0
 
 
+def test_an_example_is_forgotten_for_good(page: Page) -> None:
+    """What was taught, and what was handed over; the map stays, and nobody's version is overwritten."""
+    taught = lesson(page, 3, 1)
+    page.post("teach", {"version": 1, "lessons": [taught]})
+    places = page.desk.view.places  # pyright: ignore[reportOptionalMemberAccess]
+    example = page.get("examples?split=taught&class=3").json()["examples"][0]
+    body = {"version": 2, "confirm": taught["ids"][0], "note": "she asked"}
+    refused = page.forget(example["key"], body)
+    assert (refused.status_code, "last example of '3'" in refused.json()["error"]) == (400, True)
+    assert page.forget(example["key"], {**body, "version": 1}).status_code == 409
+    answer = page.forget(example["key"], {**body, "remove_class": True}).json()
+    assert (answer["version"], [each["name"] for each in page.state()["classes"]]) == (3, ["0", "1", "2"])
+    assert page.get(f"examples/{example['key']}").status_code == 404
+    entry = page.state()["journal"][-1]
+    assert (entry["what"], entry["examples"], entry["note"], entry["author"]) == ("forgot", 0, "she asked", "ann")
+    now = page.desk.view.places  # pyright: ignore[reportOptionalMemberAccess]
+    if places is not None and now is not None:
+        assert (now == np.delete(places, example["row"], axis=0)).all()
+    assert page.post("undo", {"version": 3}).status_code == 400
+
+
 @pytest.mark.parametrize(
     ("path", "body", "words"),
     [

@@ -7,8 +7,9 @@ from pathlib import Path
 import numpy as np
 
 from gptree.maths.sphere import unit_length
+from gptree.project.folder import MAP
 from gptree.studio import layout
-from gptree.studio.layout import FILE, extended, first_layout, load_or_draw, placed
+from gptree.studio.layout import extended, first_layout, load_or_draw, placed
 
 
 def groups(n: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -56,7 +57,7 @@ def test_newcomers_move_nobody_and_the_file_is_found_again(tmp_path: Path) -> No
     assert (more[:50] == first).all()
     assert (load_or_draw(tmp_path, ids, X) == more).all()
     assert extended(tmp_path, ids, X, more) is more
-    (tmp_path / FILE).write_bytes(b"damaged")
+    (tmp_path / MAP).write_bytes(b"damaged")
     assert load_or_draw(tmp_path, ids[:50], X[:50]).shape == (50, 2)
     other = load_or_draw(tmp_path, ids[::-1], X[::-1])  # of another order: drawn anew
     assert other.shape == (60, 2)

@@ -110,6 +110,23 @@ def test_a_change_needs_the_header_and_the_origin_so_that_csrf_fails(
     assert empty.client.post(f"/api/{path}", json={}, headers=headers).status_code == 403
 
 
+def test_nothing_is_forgotten_without_token_header_and_origin(empty: Page, stranger: TestClient) -> None:
+    assert stranger.request("DELETE", "/api/examples/x", json={}, headers=HEADERS).status_code == 401
+    for headers in ({}, {"X-Gptree": "1"}, {"X-Gptree": "1", "Origin": "http://evil.example"}):
+        assert empty.client.request("DELETE", "/api/examples/x", json={}, headers=headers).status_code == 403
+
+
+def test_nothing_is_forgotten_without_its_name(studio: Made) -> None:
+    page = studio()
+    example = page.get("examples?split=taught&limit=1").json()["examples"][0]
+    for body in ({}, {"confirm": True}, {"confirm": "all"}, {"confirm": example["key"]}):
+        answer = page.forget(example["key"], {"version": 1, **body})
+        assert (answer.status_code, "by its name" in answer.json()["error"]) == (400, True)
+    assert page.forget(example["key"], {"confirm": example["id"]}).status_code == 400  # at no version
+    assert page.forget("..%2fproject.json", {"version": 1, "confirm": "project.json"}).status_code == 404
+    assert (page.state()["version"], page.get(f"examples/{example['key']}").status_code) == (1, 200)
+
+
 @pytest.mark.parametrize("method", ["PUT", "DELETE", "PATCH"])
 def test_other_methods_are_not_there(empty: Page, method: str) -> None:
     assert empty.client.request(method, "/api/teach", headers=HEADERS).status_code == 405
@@ -256,6 +273,8 @@ def test_read_only_changes_nothing(studio: Made) -> None:
     assert upload(page, ("a.png", png())).status_code == 403
     assert page.post("open", {"path": "project"}).status_code == 403
     assert page.post("digits", {}).status_code == 403
+    example = page.get("examples?limit=1").json()["examples"][0]
+    assert page.forget(example["key"], {"version": version, "confirm": example["id"]}).status_code == 403
     assert {path: path.stat().st_mtime_ns for path in sorted(page.root.rglob("*")) if path.is_file()} == before
 
 

@@ -63,6 +63,10 @@ export const api = {
   rename: (version: number, label: string, to: string) => post<Changes>("rename", { version, label, to }),
   merge: (version: number, labels: string[], into: string) => post<Changes>("merge", { version, labels, into }),
   remove: (version: number, labels: string[]) => post<Changes>("remove", { version, labels }),
+  forget: async (version: number, { key, id }: Example, remove_class: boolean): Promise<Changes> => {
+    const headers = { ...HEADERS, "Content-Type": "application/json" };
+    return (await ask(`examples/${key}`, { method: "DELETE", headers, body: JSON.stringify({ version, confirm: id, remove_class }) })).json();
+  },
   found: () => get<{ root: string; found: Found[] }>("found"),
   open: (path: string) => post<State>("open", { path }),
   digits: () => post<State>("digits", {}),

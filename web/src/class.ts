@@ -1,4 +1,4 @@
-// One class: what it was learnt from, what it is given to, its neighbours in the tree; rename, merge, remove.
+// One class: what it was learnt from, what it is given to, its neighbours in the tree; rename, merge, remove, forget.
 
 import { api } from "./api";
 import { confirmMerge, sure } from "./dialogs";
@@ -7,11 +7,11 @@ import { gallery } from "./gallery";
 import type { Screen } from "./main";
 import { app, change, colour, on } from "./store";
 import { rename } from "./tree";
-import type { State } from "./types";
+import type { Example, State } from "./types";
 
 export function classScreen(root: HTMLElement, name: string): Screen {
   const head = h("div", {});
-  const taught = gallery({ label: "Taught examples", empty: "The project holds none of the examples that it was learnt from.", query: () => ({ class: name, split: "taught", order: "newest" }) });
+  const taught = gallery({ label: "Taught examples", empty: "The project holds none of the examples that it was learnt from.", query: () => ({ class: name, split: "taught", order: "newest" }), act: (example) => void forget(example) });
   const pool = gallery({ label: "Answers", empty: "No example is given this answer.", query: () => ({ class: name, split: "pool", order: "least-sure" }) });
   fill(
     root,
@@ -23,6 +23,7 @@ export function classScreen(root: HTMLElement, name: string): Screen {
       h("p", { class: "soft" }, "Click those that are wrong or telling: they go to the tray."),
       pool.element,
       h("h2", {}, "Taught"),
+      !app.state?.read_only && h("p", { class: "soft" }, "Click one to have it forgotten for good."),
       taught.element,
     ),
   );
@@ -74,6 +75,22 @@ export function classScreen(root: HTMLElement, name: string): Screen {
     if (base) lines.splice(1, 0, "It was there from the beginning: the model keeps its examples as what the others are not.");
     if (await sure("Remove a class", lines, "Remove")) {
       await change(() => api.remove(app.state!.version, [name]));
+      leaveIfGone();
+    }
+  };
+
+  // Also for the case that somebody asks for it: the example leaves the model, the project and every older version.
+  const forget = async (example: Example): Promise<void> => {
+    const state = app.state!;
+    if (state.read_only) return;
+    const last = state.classes.find((each) => each.name === name)?.taught === 1;
+    const lines = [
+      `${example.id} leaves the model, this project and every older version, as if it had never been there.`,
+      "This cannot be taken back. Files outside the project stay where they are.",
+    ];
+    if (last) lines.push(`It is the last example of “${name}”: the class goes with it.`);
+    if (await sure("Forget an example", lines, "Forget for good")) {
+      if (await change(() => api.forget(state.version, example, last))) app.tray.delete(example.id);
       leaveIfGone();
     }
   };

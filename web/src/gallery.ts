@@ -13,6 +13,7 @@ export interface GallerySettings {
   query: () => Query;
   label: string;
   empty: string;
+  act?: (example: Example) => void; // in place of putting it into the tray
 }
 
 export function gallery(settings: GallerySettings): { element: HTMLElement; reload: () => void; stop: () => void } {
@@ -29,6 +30,8 @@ export function gallery(settings: GallerySettings): { element: HTMLElement; relo
   let next: number | null = null;
   let shown: Example[] = [];
   let turn = 0;
+
+  const act = settings.act ?? ((example: Example): void => toggle(example));
 
   const load = async (after: number | null): Promise<void> => {
     const mine = (turn += 1);
@@ -68,7 +71,7 @@ export function gallery(settings: GallerySettings): { element: HTMLElement; relo
         role: "option",
         "aria-selected": String(chosen),
         tabindex: -1,
-        draggable: "true",
+        draggable: settings.act ? null : "true",
         "data-row": example.row,
         "data-id": example.id,
         title: example.id,
@@ -84,7 +87,8 @@ export function gallery(settings: GallerySettings): { element: HTMLElement; relo
       ),
       example.given !== null && example.given !== answer && h("span", { class: "soft small" }, `labelled ${shorten(example.given, 20)}`),
     );
-    element.addEventListener("click", () => toggle(example));
+    element.addEventListener("click", () => act(example));
+    if (settings.act) return element;
     element.addEventListener("dragstart", (event) => {
       if (!app.tray.has(example.id)) toggle(example, true);
       event.dataTransfer?.setData("text/x-example", example.id);
@@ -113,7 +117,7 @@ export function gallery(settings: GallerySettings): { element: HTMLElement; relo
       Home: 0,
       End: items.length - 1,
     };
-    if (event.key === " ") toggle(shown[at]);
+    if (event.key === " ") act(shown[at]);
     else if (event.key in steps) {
       const to = Math.max(0, Math.min(items.length - 1, steps[event.key]));
       if (at >= 0) items[at].tabIndex = -1;

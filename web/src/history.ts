@@ -60,22 +60,22 @@ export function historyScreen(root: HTMLElement): Screen {
       const gone = standing.filter((each) => each.version > entry.version);
       const isNow = entry === standing[0];
       const facts = [`version ${entry.version}`, when(entry.time), entry.author, entry.accuracy === null ? "" : `test accuracy ${(100 * entry.accuracy).toFixed(1)} %`];
-      const isImport = entry.what === "imported" || entry.what.startsWith("took back");
+      const isFact = ["imported", "forgot"].includes(entry.what) || entry.what.startsWith("took back"); // nothing to take back
       return h(
         "li",
-        { class: `panel${isNow ? " now" : ""}${entry.standing || isImport ? "" : " gone"}`, "data-version": entry.version },
+        { class: `panel${isNow ? " now" : ""}${entry.standing || isFact ? "" : " gone"}`, "data-version": entry.version },
         h("div", { class: "what" }, h("strong", {}, sentence(entry)), entry.note && h("span", { class: "note" }, `“${entry.note}”`)),
         h("div", { class: "soft small" }, facts.filter(Boolean).join(" · "), entry.result && h("span", { class: "result" }, entry.result)),
         isNow
           ? h("span", { class: "badge" }, "now")
           : entry.standing && !state.read_only && state.undoable
             ? h("button", { onclick: () => void undoTo(entry, gone) }, "Back to here")
-            : !entry.standing && !isImport && h("span", { class: "soft small" }, "taken back"),
+            : !entry.standing && !isFact && h("span", { class: "soft small" }, "taken back"),
       );
     };
     fill(
       body,
-      h("p", { class: "lead" }, "Every step can be taken back: the model is then what it was before, to the last bit."),
+      h("p", { class: "lead" }, "Every lesson can be taken back: the model is then what it was before, to the last bit."),
       measured.length > 1 && h("figure", { class: "panel" }, h("figcaption", {}, "Accuracy on the test rows after each step"), line(measured)),
       h("ol", { class: "journal", reversed: true }, ...entries.map(step)),
     );
@@ -90,6 +90,7 @@ export function sentence(entry: Entry): string {
   const more = entry.label_count > names.length ? ` and ${entry.label_count - names.length} more` : "";
   const what = entry.what.charAt(0).toUpperCase() + entry.what.slice(1);
   if (entry.what === "renamed") return `${what} ${names[0]} to ${names[1]}`;
+  if (entry.what === "forgot") return "Forgot examples for good";
   if (entry.what === "merged") return `${what} ${names.slice(0, -1).join(", ")} and ${names[names.length - 1]}`;
   const from = entry.examples ? `${names.length ? ", from " : " "}${count(entry.examples, "example")}` : "";
   return `${what}${names.length ? ` ${names.join(", ")}${more}` : ""}${from}`;

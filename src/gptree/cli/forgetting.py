@@ -1,4 +1,4 @@
-"""`gptree forget`: examples leave a model and the store for good."""
+"""`gptree forget`: examples leave a model or a project, and the store, for good."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from gptree.cli.data import Data
 from gptree.cli.models import Classifier, ability, open_model, read_for
 from gptree.embed import Store
 from gptree.estimators.state import FittedState
+from gptree.project import Project, is_project
 from gptree.storage import DOCUMENT, locked
 
 _SAME = 1e-5  # largest difference of features that are one vector, in single precision
@@ -42,23 +43,39 @@ def forget(
 
     What was taught leaves the journal, which is replayed. What the model was fitted to needs --data: the model is
     fitted again, and taught again what it was taught since. Vectors of these examples leave the store, too.
+
+    MODEL may be a project: examples leave it and all its versions, and what it holds itself needs no --data.
     """
-    if not (model / DOCUMENT).is_file():
-        open_model(model)  # says why it is none
-    with locked(model):
-        classifier = open_model(model)
-        change = ability(classifier, "forget")
-        parts = {"row_weights": row_weights, "weights": weights}
-        read = [read_for(classifier, path, features, labels, **parts, need_labels=True) for path in data or ()]
-        before: Any = classifier.state_
-        change(ids, _joined(read) if read else None, remove_class=remove_class)
-        classifier.save(model)
-        vectors = _clear_store(classifier, before, set(ids), read)
-    count = len(classifier.classes_)
-    if as_json:
-        print_json({"model": str(model), "forgotten": ids, "classes": classifier.classes_, "vectors_removed": vectors})
+    parts = {"row_weights": row_weights, "weights": weights}
+
+    def given(classifier: Any) -> list[Data]:
+        return [read_for(classifier, path, features, labels, **parts, need_labels=True) for path in data or ()]
+
+    if is_project(model):
+        project = Project.open(model)
+        read = given(project.model)
+        keys = {each.key for name, each in project.examples.items() if name in ids}
+        project.forget(ids, _joined(read) if read else None, remove_class=remove_class)
+        gone = [bytes.fromhex(key) for key in keys - {each.key for each in project.examples.values()}]
+        Store().drop(gone)
+        classes, vectors = project.snapshot().classes, len(gone)
+    elif is_project(model.parent):
+        raise ValueError(f"{model} belongs to a project: say gptree forget {model.parent}, which holds its examples.")
     else:
-        say(f"forgotten: {len(ids):,} examples; {count:,} classes now; {vectors:,} vectors left the store")
+        if not (model / DOCUMENT).is_file():
+            open_model(model)  # says why it is none
+        with locked(model):
+            classifier = open_model(model)
+            change = ability(classifier, "forget")
+            read, before = given(classifier), classifier.state_
+            change(ids, _joined(read) if read else None, remove_class=remove_class)
+            classifier.save(model)
+            vectors = _clear_store(classifier, before, set(ids), read)  # pyright: ignore[reportArgumentType]
+        classes = classifier.classes_
+    if as_json:
+        print_json({"model": str(model), "forgotten": ids, "classes": classes, "vectors_removed": vectors})
+    else:
+        say(f"forgotten: {len(ids):,} examples; {len(classes):,} classes now; {vectors:,} vectors left the store")
 
 
 def _joined(read: list[Data]) -> tuple[np.ndarray, np.ndarray, list[str], np.ndarray]:

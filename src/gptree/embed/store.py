@@ -16,7 +16,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -199,14 +199,32 @@ class Store:
             if rows:
                 goes = chosen(np.stack(list(rows.values())))
                 gone |= {key for key, each in zip(rows, goes, strict=True) if each}
-        for folder in self._folders() if gone else ():
-            _drop(folder, gone)
+        self.drop(gone)
+        return len(gone)
+
+    def drop(self, keys: Collection[bytes]) -> int:
+        """Remove the vectors of contents for good, of all encoders, and what is known of their files.
+
+        Parameters
+        ----------
+        keys : collection of bytes
+            See `content_key`.
+
+        Returns
+        -------
+        int
+            How many of the contents were there.
+        """
+        gone = set(keys)
+        if not gone:
+            return 0
+        found = set().union(*(_drop(folder, gone) for folder in self._folders()))
         hashes = {key.hex() for key in gone}
-        for path in (self.folder / "seen").glob("*.json") if gone else ():
+        for path in (self.folder / "seen").glob("*.json"):
             known = parse_document(path.read_bytes(), path)
             left = {name: e for name, e in known.items() if not (isinstance(e, list) and hashes & set(map(str, e)))}
             write_atomically(path, json.dumps(left))
-        return len(gone)
+        return len(found)
 
     def clear(self, key: str | None = None) -> None:
         """Remove everything, or what one encoder gave.
@@ -268,13 +286,17 @@ def _description(folder: Path) -> Description:
     return description
 
 
-def _drop(folder: Path, keys: set[bytes]) -> None:
-    """Remove the rows of these keys from all shards of a folder."""
+def _drop(folder: Path, keys: set[bytes]) -> set[bytes]:
+    """Remove the rows of these keys from all shards of a folder; those that were there."""
+    found: set[bytes] = set()
     with locked(folder):
+        clear_left_overs(folder)
         for path in shards_in(folder):
             rows = read_shard(path, None, _description(folder)["dimension"])
             rest = {key: x for key, x in rows.items() if key not in keys}
+            found |= rows.keys() & keys
             if len(rest) < len(rows):
                 if rest:
                     write_shard(folder, rest)
                 path.unlink()
+    return found

@@ -11,6 +11,7 @@ The commands and the studio use it; nothing here knows of either.
     project.preview([Lesson(label, ids), …])        what it would change; nothing is saved → Changes
     project.teach(lessons, note, author)            new classes, and more of known ones → Changes
     project.rename(old, new)   .merge(labels, into)   .remove(labels)   .undo()   .undo_to(version)      → Changes
+    project.forget(ids)                             they leave all files and every version for good → Changes
     project.diff(version_a, version_b)              "33 of 300 answers changed; …" and the list was → now
     project.queue(order, n)                         "suggest", "strangest", "least-sure" or "newest" → ids
     project.quality()                               on test rows, or left-out estimates, which its note says

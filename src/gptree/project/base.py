@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -110,6 +110,7 @@ class Versions:
         *,
         result: str = "",
         saved: bool = False,
+        forgotten: Mapping[str, Any] | None = None,
     ) -> Changes:
         """Save a state and publish it; what changed. `saved`: the model is in its place already."""
         before, number = self._state, after.record.version
@@ -126,7 +127,9 @@ class Versions:
         same = not was and len(after.examples) == len(before.examples)
         lines = None if same else to_lines(after.examples.values())
         model = None if saved or after.model is before.model else after.model
-        files.commit(self.folder, after.record, event, lines, model, version)
+        files.commit(self.folder, after.record, event, lines, model, version, forgotten)
+        if forgotten is not None:
+            self._known.clear()  # answers of a model that had seen them
         self._known[number] = answers, quality
         self._state = after
         self._keep(answers)

@@ -7,10 +7,12 @@
     inbox/            pictures that were handed over, named by their content
     events.jsonl      who did what when, and the versions before and after; append-only, not needed to load
     versions/         of each version: what it changed among the examples, and its answers, which may be deleted
+    map.npz           the studio's map, which may be deleted
 
 A change writes the new examples beside the old ones, then `change.json`, which says what is to be, then the model, then
 moves everything into place. Whoever finds `change.json` finishes the change if the model is already the new one, and
 drops it otherwise: after a kill the project is as before or as after. All of it happens under the lock of the folder.
+Where examples are forgotten, `change.json` also says what has to go with them from the other files.
 """
 
 from __future__ import annotations
@@ -23,12 +25,21 @@ from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
+from gptree.embed import Store
 from gptree.incremental import Entry
-from gptree.storage import DOCUMENT, StorageError, clear_left_overs, ensure, parse_document, write_atomically
+from gptree.storage import (
+    DOCUMENT,
+    StorageError,
+    clear_left_overs,
+    clear_spare,
+    ensure,
+    parse_document,
+    write_atomically,
+)
 
 FORMAT, VERSION = "gptree-project", 1
 PROJECT, EXAMPLES, EVENTS = "project.json", "examples.jsonl", "events.jsonl"
-MODEL, STORE, INBOX, VERSIONS = "model", "embeddings", "inbox", "versions"
+MODEL, STORE, INBOX, VERSIONS, MAP = "model", "embeddings", "inbox", "versions", "map.npz"
 _CHANGE, _NEXT = "change.json", "examples.next.jsonl"
 _FACTS = ("kind", "labels", "counts", "time", "note", "rows", "ids", "author")
 
@@ -188,7 +199,13 @@ def read_version(folder: Path, version: int) -> dict[str, Any]:
 
 
 def commit(
-    folder: Path, record: Record, event: Event, lines: str | None, model: Any, version: Mapping[str, Any]
+    folder: Path,
+    record: Record,
+    event: Event,
+    lines: str | None,
+    model: Any,
+    version: Mapping[str, Any],
+    forgotten: Mapping[str, Any] | None = None,
 ) -> None:
     """Write a change; the caller holds the lock.
 
@@ -198,19 +215,21 @@ def commit(
     lines : the new examples.jsonl; None leaves it as it is.
     model : the changed estimator; None leaves the stored one as it is.
     version : see `read_version`.
+    forgotten : what has to go from other files, see `_scrub`; None for nothing.
     """
     (folder / VERSIONS).mkdir(exist_ok=True)
     clear_left_overs(folder)
     write_atomically(version_file(folder, record.version), json.dumps(dict(version)))
     if lines is not None:
         write_atomically(folder / _NEXT, lines)
-    change = {"record": asdict(record), "event": asdict(event), "examples": lines is not None}
+    change = {"record": asdict(record), "event": asdict(event), "examples": lines is not None, "forgotten": forgotten}
+    change["was"] = None if model is None else _document(folder)
     write_atomically(folder / _CHANGE, json.dumps(change, allow_nan=False))
     try:
         if model is not None:
             model.save(folder / MODEL)
     except BaseException:
-        if stored_digest(folder) != record.model:
+        if not _is_done(folder, change):
             _drop(folder)
         raise
     _finish(folder, change)
@@ -219,16 +238,49 @@ def commit(
 def recover(folder: Path) -> None:
     """Finish or drop a change that was interrupted; the caller holds the lock."""
     path = folder / _CHANGE
+    clear_left_overs(folder)
     if not path.is_file():
         return
-    change = parse_document(path.read_bytes(), path)
-    if stored_digest(folder) == change["record"]["model"]:
+    change = {"was": None, "forgotten": None, **parse_document(path.read_bytes(), path)}
+    if _is_done(folder, change):
         _finish(folder, change)
     else:
         _drop(folder)
 
 
+def _is_done(folder: Path, change: Mapping[str, Any]) -> bool:
+    """Whether the model is already the one that a change is to leave."""
+    is_new = change["was"] is None or change["was"] != _document(folder)
+    return is_new and stored_digest(folder) == change["record"]["model"]
+
+
+def _document(folder: Path) -> str:
+    """A hash of the model's document, which names its arrays by their content."""
+    path = folder / MODEL / DOCUMENT
+    return hashlib.sha256(path.read_bytes() if path.is_file() else b"").hexdigest()
+
+
+def _scrub(folder: Path, forgotten: Mapping[str, Any]) -> None:
+    """Take forgotten examples out of events, versions, store and inbox; doing it again does no harm."""
+    ids = set(forgotten["ids"])
+    events = (asdict(replace(each, ids=tuple(i for i in each.ids if i not in ids))) for each in read_events(folder))
+    write_atomically(folder / EVENTS, "".join(json.dumps(each, ensure_ascii=False) + "\n" for each in events))
+    for path in (folder / VERSIONS).glob("*.json"):
+        then = read_version(folder, int(path.stem))
+        entries, digest = forgotten["versions"].get(str(int(path.stem)), (then["entries"], then["digest"]))
+        before = {name: value for name, value in then["before"].items() if name not in ids}
+        write_atomically(path, json.dumps({"entries": entries, "digest": digest, "before": before}))
+    for path in [*(folder / VERSIONS).glob("*.npz"), folder / MAP, *(folder / name for name in forgotten["files"])]:
+        path.unlink(missing_ok=True)
+    clear_left_overs(folder / VERSIONS)
+    Store(folder / STORE).drop([bytes.fromhex(key) for key in forgotten["keys"]])
+    if (folder / MODEL).is_dir():
+        clear_spare(folder / MODEL)
+
+
 def _finish(folder: Path, change: Mapping[str, Any]) -> None:
+    if change["forgotten"] is not None:
+        _scrub(folder, change["forgotten"])
     if change["examples"] and (folder / _NEXT).is_file():
         os.replace(folder / _NEXT, folder / EXAMPLES)
     document = {"format": FORMAT, "format_version": VERSION, "project": change["record"]}

@@ -16,6 +16,7 @@ from gptree.project import folder as files
 from gptree.project.answers import Changes, changes
 from gptree.project.examples import Split, to_lines
 from gptree.project.folder import Event, Record, journal_digest, read_version
+from gptree.project.forgetting import forgotten
 from gptree.project.intake import Given, Imported, chosen_encoder, first_state, now, taken_in
 from gptree.project.lessons import Lesson, as_lessons, edited, gone_back, taught
 from gptree.project.reading import Reading
@@ -278,6 +279,47 @@ class Project(Reading):
         after = gone_back(self._state, keep, lambda number: read_version(self.folder, number)["before"])
         numbers = ", ".join(str(mark.version) for mark in line[keep:])
         return self._commit(after, f"took back version {numbers}", note, author)
+
+    def forget(
+        self,
+        ids: Sequence[str],
+        rows: Any = None,
+        *,
+        remove_class: bool = False,
+        note: str = "",
+        author: str = "",
+        version: int | None = None,
+    ) -> Changes:
+        """Forget examples for good: model and project are then as if they had never been there.
+
+        They leave the model and its journal, the examples, the store, the inbox and every older version; no undo brings
+        them back. Answers that were kept of older versions go, too. Files outside the project stay.
+
+        Parameters
+        ----------
+        ids : sequence of str
+        rows : tuple (X, y, ids) or (X, y, ids, sample_weight), optional
+            Rows that the model was fitted to or taught and that the project does not hold. To forget an example of the
+            first fit, all of them are needed: the model is fitted and taught again.
+        remove_class : bool
+            Whether a class may go with its last example.
+        note, author : str
+        version : int, optional
+            See `teach`.
+
+        Returns
+        -------
+        Changes
+
+        Raises
+        ------
+        ValueError
+            If an id is unknown, rows are missing, or a class would lose its last example. Nothing is changed then.
+        """
+        with self._changing(version) as state:
+            after, gone = forgotten(state, ids, rows, remove_class, lambda number: read_version(self.folder, number))
+            result = f"{len(gone['ids']):,} examples were forgotten"
+            return self._commit(after, "forgot", note, author, result=result, forgotten=gone)
 
     # -------------------------------------------------------------------------------------------------------- imports
 

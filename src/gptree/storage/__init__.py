@@ -15,7 +15,15 @@ from gptree.storage.document import inside, parse_document
 from gptree.storage.errors import StorageError, ensure, reading
 from gptree.storage.fields import COUNT, Array, Number, Part, Sizes, agree, check_precision, check_types
 from gptree.storage.files import clear_left_overs, write_atomically, write_figure
-from gptree.storage.folder import DOCUMENT, check_free, holds_nothing, read_folder, settled, write_folder
+from gptree.storage.folder import (
+    DOCUMENT,
+    check_free,
+    clear_spare,
+    holds_nothing,
+    read_folder,
+    settled,
+    write_folder,
+)
 from gptree.storage.kernels import kernel_from_parts, kernel_to_parts
 from gptree.storage.locks import locked
 from gptree.storage.record import Serializable, below, present, restore
@@ -40,6 +48,7 @@ __all__ = [
     "check_precision",
     "check_types",
     "clear_left_overs",
+    "clear_spare",
     "decode",
     "encode",
     "ensure",

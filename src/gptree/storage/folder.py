@@ -55,7 +55,7 @@ def write_folder(folder: str | Path, document: Mapping[str, Any], tensors: Mappi
             write_atomically(folder / complete["arrays"], content)
             write_atomically(folder / DOCUMENT, text)
         finally:
-            _clear(folder)
+            clear_spare(folder)
 
 
 def check_free(folder: Path) -> None:
@@ -83,7 +83,7 @@ def _is_spare(name: str) -> bool:
     return any(kind.fullmatch(name) for kind in (_ARRAYS, LEFT_OVERS, _SAFETENSORS_LEFT_OVERS))
 
 
-def _clear(folder: Path) -> None:
+def clear_spare(folder: Path) -> None:
     """Remove files of ours that the document does not name. Readers that had begun with them begin again."""
     with suppress(OSError, ValueError, LookupError, TypeError):
         path = folder / DOCUMENT

@@ -71,6 +71,7 @@ class Studio:
         routes = [Route("/", self.page), Route("/static/{name}", self.static)]
         routes += [Route(f"/api{path}", self._answered(handler)) for path, handler in reads.items()]
         routes += [Route(f"/api{path}", self._answered(handler), methods=["POST"]) for path, handler in writes.items()]
+        routes += [Route("/api/examples/{key}", self._answered(self.forget), methods=["DELETE"])]
         inner = Starlette(routes=routes, exception_handlers={HTTPException: _http_error}, lifespan=self._life)
         return Guard(inner, token, hosts, MOST_BYTES)
 
@@ -319,6 +320,20 @@ class Studio:
         view = self.desk.reading()
         labels, said = [label_of(each, view) for each in list_of(body, "labels", _MOST_LESSONS)], self._said(body)
         return await self._change("removing", body, lambda project, **how: project.remove(labels, **said, **how))
+
+    async def forget(self, request: Request) -> Response:
+        """An example leaves for good; `confirm` names it, so that no slip does it."""
+        self._writable()
+        body = await body_of(request)
+        view, row = self._row(request)
+        name, said, gone = view.examples[row].id, self._said(body), body.get("remove_class") is True
+        if body.get("confirm") != name:
+            raise ValueError("Nothing brings an example back: confirm it by its name.")
+
+        def work(project: Any, **how: Any) -> Any:
+            return project.forget([name], remove_class=gone, **said, **how)
+
+        return await self._change("forgetting", body, work)
 
     async def upload(self, request: Request) -> Response:
         self._writable()

@@ -138,7 +138,7 @@ class Desk:
 
         before = self.view
         view = View(project.snapshot(), project.examples, project.model, project.events, project.standing)
-        if before is not None and before.places is not None and len(before.places) <= len(view.examples):
+        if before is not None and before.places is not None:
             view = replace(view, places=self._placed(project, view, before))
         self.view = view
         if view.places is None and before is not None:
@@ -171,17 +171,18 @@ class Desk:
         self.events.publish("changed", version=view.version)
 
     def _placed(self, project: Project, view: View, before: View) -> Any:
-        """The map with places for what has come: nothing that was there moves."""
-        from gptree.studio.layout import extended
+        """The map with places for what has come, without what was forgotten: nothing else moves."""
+        from gptree.studio.layout import extended, save
 
         assert before.places is not None
         ids = [each.id for each in view.examples]
-        old = [each.id for each in before.examples]
-        if ids == old:
-            return before.places
-        if ids[: len(old)] != old:
+        stay = [row for row, each in enumerate(before.examples) if each.id in view.by_id]
+        if [before.examples[row].id for row in stay] != ids[: len(stay)]:
             return None
-        return extended(project.folder, ids, project.vectors(ids), before.places, keep=not self.read_only)
+        places = before.places[stay]
+        if len(stay) < len(before.examples) and not self.read_only:
+            save(project.folder, ids[: len(stay)], places)
+        return extended(project.folder, ids, project.vectors(ids), places, keep=not self.read_only)
 
     # --------------------------------------------------------------------------------------------------- other writers
 

@@ -14,10 +14,9 @@ from pathlib import Path
 import numpy as np
 
 from gptree.maths.sphere import unit_length
+from gptree.project.folder import MAP
 from gptree.storage import write_atomically
 
-#: Where a project keeps its map; it may be deleted at any time.
-FILE = "map.npz"
 #: Examples that t-SNE lays out.
 MOST = 5000
 _DIMENSIONS = 50  # of the principal components that t-SNE sees
@@ -96,7 +95,7 @@ def load_or_draw(folder: Path, ids: Sequence[str], X: np.ndarray, keep: bool = T
         return extended(folder, ids, X, known[1], keep=keep)
     places = first_layout(X)
     if keep:
-        _save(folder, ids, places)
+        save(folder, ids, places)
     return places
 
 
@@ -111,14 +110,14 @@ def extended(folder: Path, ids: Sequence[str], X: np.ndarray, places: np.ndarray
         X = unit_length(np.asarray(X, dtype=np.float32))
         places = np.concatenate([places, placed(X[old:], X[:old], places)])
     if keep:
-        _save(folder, ids, places)
+        save(folder, ids, places)
     return places
 
 
 def _load(folder: Path) -> tuple[list[str], np.ndarray] | None:
     """None where there is none, or it is damaged: it can be drawn again."""
     try:
-        with np.load(folder / FILE, allow_pickle=False) as arrays:
+        with np.load(folder / MAP, allow_pickle=False) as arrays:
             ids, places = arrays["ids"].tolist(), arrays["places"]
     except (OSError, ValueError, KeyError):
         return None
@@ -126,8 +125,9 @@ def _load(folder: Path) -> tuple[list[str], np.ndarray] | None:
     return (ids, np.clip(places, 0.0, 1.0)) if sound else None
 
 
-def _save(folder: Path, ids: Sequence[str], places: np.ndarray) -> None:
+def save(folder: Path, ids: Sequence[str], places: np.ndarray) -> None:
+    """Keep a map for the next time."""
     file = io.BytesIO()
     np.savez_compressed(file, ids=np.array(ids, dtype=str), places=places)
     with suppress(OSError):  # it can be drawn again
-        write_atomically(folder / FILE, file.getvalue())
+        write_atomically(folder / MAP, file.getvalue())
