@@ -87,10 +87,12 @@ def test_a_run_and_its_files(run: Run, data: Path, tmp_path: Path) -> None:
 
 
 def test_rows_held_out_where_there_is_no_test_file(run: Run, data: Path, tmp_path: Path) -> None:
-    result = fscil(run, data, tmp_path / "r", "--seeds", 1, "--test-share", 0.25)
+    result = fscil(run, data, tmp_path / "r", "--seeds", 1, "--test-share", 0.25, "--ids", "path")
     assert "tested on 25 % of each class, held out" in result.stderr
     (details,) = read(tmp_path / "r", "details.jsonl")
     assert sum(count for _, _, count in details["reliability"]) == 8 * 3  # a quarter of 12
+    assert all(name.startswith(f"{label}/") for name, label, *_ in details["mistakes"])  # such as ash/0.jpg
+    assert len(details["mistakes"]) == sum(count for _, _, count in details["confusion"])
     assert read(tmp_path / "r", "rows.jsonl")[0]["settings"]["test"] == "25 % of each class, held out"
 
 

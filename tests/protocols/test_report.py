@@ -69,6 +69,7 @@ def made_up_detail(rng: np.random.Generator, method: int, seed: int) -> Row:
         "seed": seed,
         "reliability": [[None, None, 0]] * 3 + bins,
         "confusion": [[LABELS[a], LABELS[b], count] for a, b, count in sorted(pairs, key=lambda pair: -pair[2])],
+        "mistakes": [[f"row <{i}>", LABELS[i], LABELS[0], 0.9 - i / 100 - seed / 1000] for i in range(1, 3 + seed)],
         "labels": LABELS,
         "n_base": BASE,
         "session_of": [0] * BASE + [1 + i // WAY for i in range(n - BASE)],
@@ -338,6 +339,13 @@ def test_confusions_are_counted_over_seeds(page: Page) -> None:
         assert said.replace("\n", " ").replace("\x00", "\ufffd").replace("\ud800", "\ufffd") in page.words
 
 
+def test_the_surest_mistakes_are_named(page: Page) -> None:
+    rows = page.tables[f"Surest mistakes of {METHODS[0]}"]
+    assert rows[0] == ["test row", "label", "answer", "probability", "seeds"]
+    assert [row[0] for row in rows[1:3]] == ["row <1>", "row <2>"]  # those of all seeds, the surest first
+    assert rows[1][3:] == ["0.890", f"{SEEDS} of {SEEDS}"]
+
+
 # ------------------------------------------------------------------------------------------------- gaps and bad input
 
 
@@ -419,6 +427,9 @@ def test_many_complaints_are_cut_short(tmp_path: Path) -> None:
         ({"reliability": [[0.5, math.nan, 3]]}, "a confidence or an accuracy that is not from 0 to 1"),
         ({"reliability": [[0.5, 0.5, -3]]}, "must count rows"),
         ({"confusion": [[LABELS[0], LABELS[1], 0.5]]}, "must count rows"),
+        ({"mistakes": [["a", "nobody", LABELS[0], 0.5]]}, "'mistakes' has a label that is not among 'labels'"),
+        ({"mistakes": [[7, LABELS[1], LABELS[0], 0.5]]}, "'mistakes' must have ids and probabilities"),
+        ({"mistakes": [["a", LABELS[1], LABELS[0], 1.5]]}, "'mistakes' must have ids and probabilities"),
     ],
 )
 def test_damaged_details_are_left_out_and_reported(tmp_path: Path, changes: Row, complaint: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -222,6 +223,7 @@ def test_details_of_the_last_session() -> None:
     assert details["session_of"] == [0, 0, 1, 2]
     assert details["confusion"] == [["a", "c", 1], ["b", "d", 1], ["c", "d", 1]]
     assert details["tree"] is None
+    assert details["mistakes"] == []  # the rows have no ids
     # Confidence .5 is in bin 7 (7/15 to 8/15), three wrong; .7 in bin 10 (10/15 to 11/15), five right.
     expected = [[None, None, 0]] * 15
     assert len(details["reliability"]) == 15
@@ -229,6 +231,21 @@ def test_details_of_the_last_session() -> None:
     for found, wanted in zip(details["reliability"], expected, strict=True):
         assert found == (wanted if wanted[0] is None else pytest.approx(wanted))
     assert json.loads(json.dumps(details, allow_nan=False)) == details
+
+
+def test_mistakes_are_named() -> None:
+    stream = scripted_stream()
+    named = [replace(s, ids_test=[f"{k}-{i}" for i in range(len(s.y_test))]) for k, s in enumerate(stream.sessions)]
+    found = run_stream(Scripted(), replace(stream, sessions=tuple(named)), seed=3, method="by heart").details[
+        "mistakes"
+    ]
+    assert sorted(row[1:3] for row in found) == [["a", "c"], ["b", "d"], ["c", "d"]]
+    assert all(row[3] == pytest.approx(0.5) for row in found)
+    for name, label, *_ in found:
+        session, row = map(int, name.split("-"))
+        assert stream.sessions[session].y_test[row] == label
+    with pytest.raises(ValueError, match="test rows, and 1 ids of them"):
+        replace(stream.sessions[0], ids_test=["a"])
 
 
 def test_what_a_model_may_offer() -> None:

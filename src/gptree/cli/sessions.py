@@ -5,6 +5,7 @@ from __future__ import annotations
 import webbrowser
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -70,6 +71,7 @@ def fscil(
     ] = 0.3,
     features: options.Features = None,
     labels: options.Labels = None,
+    ids: options.Ids = None,
     test_features: Annotated[str | None, typer.Option(help="--features of the test file, if others.")] = None,
     test_labels: Annotated[str | None, typer.Option(help="--labels of the test file, if others.")] = None,
     as_json: options.Json = False,
@@ -87,9 +89,9 @@ def fscil(
     """
     check_parent(out)
     run = RunFolder.open(out)
-    train = read_data(data, features, labels)
+    train = read_data(data, features, labels, ids=ids)
     test_features = test_features or features
-    held_out = None if test is None else _read_test(test, test_features, test_labels, labels, train)
+    held_out = None if test is None else _read_test(test, (test_features, test_labels, labels, ids), train)
     split = {"base": base, "way": way, "shot": shot}
     name = next((row["data"] for row in run.all_rows()), data.stem)  # the same data may have another name by now
     if lists is None:
@@ -123,14 +125,18 @@ def _named(name: str, strategy: str | None) -> str:
 # ---------------------------------------------------------------------------------------------------------- streams
 
 
-def _read_test(path: Path, features: str | None, test_labels: str | None, labels: str | None, train: Data) -> Data:
-    """The test rows, with labels of the same type as those of the training rows."""
+def _read_test(path: Path, names: tuple[str | None, str | None, str | None, str | None], train: Data) -> Data:
+    """The test rows, with labels of the same type as those of the training rows.
+
+    `names` are those of features, test labels, labels and ids.
+    """
+    features, test_labels, labels, ids = names
     if path.suffix.lower() == ".npy" and test_labels is None:
         raise ValueError(f"{path} holds features only: name the file of the labels with --test-labels.")
-    test = read_data(path, features, test_labels or labels, known_columns=train.columns)
+    test = read_data(path, features, test_labels or labels, ids=ids, known_columns=train.columns)
     check_width(test, train.X.shape[1])
     classes = np.unique(np.asarray(train.y))
-    return Data(path, test.X, classes[class_numbers(test, classes)], test.columns)
+    return replace(test, y=classes[class_numbers(test, classes)])
 
 
 def _paths(data: Data | None, features: str | None, name: str | None) -> np.ndarray | None:
@@ -147,17 +153,19 @@ def _from_arrays(
     missing = [f"--{option}" for option, value in split.items() if value is None]
     if missing:
         raise ValueError(f"{', '.join(missing)} must be given, or --lists, whose sessions are listed in files.")
-    X, y = train.X, np.asarray(train.y)
+    X, y, names = train.X, np.asarray(train.y), train.ids
     if held_out is None:
         apart = hold_out(y, share)
         X, y, X_test, y_test = X[~apart], y[~apart], X[apart], y[apart]
+        names = [names[row] for row in np.flatnonzero(apart).tolist()]
         tested = f"{100 * share:g} % of each class, held out"
     else:
         X_test, y_test, tested = held_out.X, np.asarray(held_out.y), held_out.path.name
+        names = held_out.ids
 
     def stream(seed: int) -> SessionStream:
         sizes: dict[str, Any] = dict(split)
-        return stream_from_arrays(X, y, X_test, y_test, **sizes, seed=seed, name=name)
+        return stream_from_arrays(X, y, X_test, y_test, **sizes, seed=seed, ids_test=names, name=name)
 
     return stream, tested, data_content(X, y, X_test, y_test)
 
@@ -180,6 +188,7 @@ def _from_lists(
             "lists hold row numbers, the file of the test rows with --test."
         )
     tests = {} if held_out is None else {"X_test": held_out.X, "y_test": held_out.y, "paths_test": paths[1]}
+    tests["ids_test"] = (held_out or train).ids
     stream = stream_from_lists(folder, train.X, train.y, paths=paths[0], **tests, name=name)
     arrays = (array for one in stream.sessions for array in (one.X, one.y, one.X_test, one.y_test))
     return lambda _: stream, f"the test lists of {folder.name}", data_content(*arrays)

@@ -47,6 +47,7 @@ from gptree.tree.text import shorten
 
 _COMPLAINTS = 20  # that the page prints
 _CONFUSED_CLASSES = 10  # in the picture of confusions
+_MISTAKES = 12  # test rows that are named, of a method
 _NAME_WIDTH = 16  # characters of a class name beside the confusions
 _TREE_ROWS = 80  # classes of a tree that has its names in a column, fit for a phone
 
@@ -147,8 +148,9 @@ def write_report(run_folder: str | Path, path: str | Path | None = None) -> Path
 
 
 def _page(run: Run) -> str:
-    parts = (_facts, _complaints, _summary, _curves, _base_and_novel, _forgetting, _reliability, _confusion, _trees)
-    return page(f"{run.data}: classes that keep arriving", *(part(run) for part in (*parts, _sessions, _settings)))
+    parts = (_facts, _complaints, _summary, _curves, _base_and_novel, _forgetting, _reliability, _confusion, _mistakes)
+    parts = (*parts, _trees, _sessions, _settings)
+    return page(f"{run.data}: classes that keep arriving", *(part(run) for part in parts))
 
 
 # ------------------------------------------------------------------------------------------------ facts and settings
@@ -426,6 +428,32 @@ def _confusion(run: Run) -> str:
         "every seed. Each seed counts its 40 most frequent mistakes."
     )
     return section("Confusion", explanation, charts(*figures)) if figures else ""
+
+
+def _mistakes(run: Run) -> str:
+    parts = []
+    for method, details in run.details.items():
+        seeds: dict[tuple[str, Any, Any], list[float]] = {}
+        for detail in details:
+            for name, true, predicted, p in detail.mistakes:
+                seeds.setdefault((name, true, predicted), []).append(p)
+        ranked = sorted(seeds.items(), key=lambda item: (-len(item[1]), -max(item[1])))[:_MISTAKES]
+        rows = [
+            [
+                one_line(name),
+                *(element("td", escaped(one_line(label)), class_="text") for label in (true, predicted)),
+                *(element("td", cell) for cell in (f"{max(sure):.3f}", f"{len(sure)} of {len(details)}")),
+            ]
+            for (name, true, predicted), sure in ranked
+        ]
+        header = ["test row", "label", "answer", "probability", "seeds"]
+        if rows:
+            parts.append(folded(method, table(f"Surest mistakes of {method}", header, rows), is_open=not parts))
+    explanation = (
+        "Test rows by name that are answered wrongly after the last session and with the greatest probability, in most "
+        "seeds first: look at their labels."
+    )
+    return section("Surest mistakes", explanation, *parts) if parts else ""
 
 
 def _trees(run: Run) -> str:

@@ -37,6 +37,7 @@ class Detail:
     seed: int
     reliability: list[Bin]  # without empty bins
     confusion: list[tuple[Any, Any, int]]  # true label, predicted label, how often
+    mistakes: list[tuple[str, Any, Any, float]]  # id, true label, predicted label, its probability
     labels: list[Any]
     novel: list[bool]  # of each label
     tree: ClassTree | None
@@ -72,8 +73,12 @@ def parse_detail(line: str) -> Detail:
         raise ValueError("'session_of' must be the number of a session for each label")
     classes = set(labels)
     confusion = [(true, predicted, count) for true, predicted, count in stored["confusion"]]
-    if not all(true in classes and predicted in classes for true, predicted, _ in confusion):
-        raise ValueError("'confusion' has a label that is not among 'labels'")
+    mistakes = [(name, true, predicted, p) for name, true, predicted, p in stored.get("mistakes", [])]
+    for part, pairs in (("confusion", [pair[:2] for pair in confusion]), ("mistakes", [row[1:3] for row in mistakes])):
+        if not all(true in classes and predicted in classes for true, predicted in pairs):
+            raise ValueError(f"'{part}' has a label that is not among 'labels'")
+    if not all(isinstance(name, str) and _is_within(p, *_SHARE) for name, _, _, p in mistakes):
+        raise ValueError("'mistakes' must have ids and probabilities from 0 to 1")
     bins = [(sure, right, n) for sure, right, n in stored["reliability"] if n != 0]
     if not all(_is_within(sure, *_SHARE) and _is_within(right, *_SHARE) for sure, right, _ in bins):
         raise ValueError("'reliability' has a confidence or an accuracy that is not from 0 to 1")
@@ -84,6 +89,7 @@ def parse_detail(line: str) -> Detail:
         seed=stored["seed"],
         reliability=bins,
         confusion=confusion,
+        mistakes=mistakes,
         labels=labels,
         novel=[session > 0 for session in session_of],
         tree=tree,

@@ -17,7 +17,7 @@ from gptree.metrics import accuracy, auroc, columns, ece, most_confused, nll, re
 from gptree.protocols.streams import SessionStream
 from gptree.provenance import commit, machine, versions
 
-_PAIRS = 40  # confused pairs that the details keep
+_PAIRS, _MISTAKES = 40, 20  # confused pairs and surest mistakes that the details keep
 
 
 class IncrementalModel(Protocol):
@@ -42,7 +42,7 @@ class StreamResult:
     rows : list of dict
         One a session.
     details : dict
-        Of the last session: reliability, confusion, labels, tree.
+        Of the last session: reliability, confusion, the surest mistakes, labels, tree.
     """
 
     rows: list[dict[str, Any]]
@@ -206,7 +206,7 @@ def memory_bytes(model: Any) -> int | None:
 
 
 def _details(model: IncrementalModel, stream: SessionStream, predicted: _Predicted) -> dict[str, Any]:
-    """Reliability, confusion, classes in the order of the model's columns, and its tree."""
+    """Reliability, confusion, surest mistakes, classes in the order of the model's columns, and its tree."""
     labels = np.asarray(model.classes_)
     arrived = {label: k for k, session in enumerate(stream.sessions) for label in session.labels.tolist()}
     curve = reliability_curve(predicted.p, predicted.y)
@@ -215,8 +215,21 @@ def _details(model: IncrementalModel, stream: SessionStream, predicted: _Predict
     return {
         "reliability": [[sure, right, count] if count else [None, None, 0] for sure, right, count in bins],
         "confusion": [list(pair) for pair in most_confused(labels[predicted.y], labels[predicted.p.argmax(1)], _PAIRS)],
+        "mistakes": _mistakes(stream, predicted, labels),
         "labels": labels.tolist(),
         "n_base": len(stream.sessions[0].labels),
         "session_of": [arrived[label] for label in labels.tolist()],
         "tree": None if tree is None else tree.to_json(),
     }
+
+
+def _mistakes(stream: SessionStream, predicted: _Predicted, labels: np.ndarray) -> list[list[Any]]:
+    """Id, label, answer and its probability of test rows that are wrong, the surest first; none where rows lack ids."""
+    ids = [name for session in stream.sessions for name in session.ids_test or ()]
+    if len(ids) != len(predicted.y):
+        return []
+    answers, sure = predicted.p.argmax(1), predicted.p.max(1)
+    wrong = np.flatnonzero(answers != predicted.y)
+    wrong = wrong[np.argsort(-sure[wrong], kind="stable")][:_MISTAKES]
+    truth, answer = labels[predicted.y[wrong]].tolist(), labels[answers[wrong]].tolist()
+    return [list(row) for row in zip([str(ids[i]) for i in wrong], truth, answer, sure[wrong].tolist(), strict=True)]

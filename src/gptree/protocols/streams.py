@@ -31,6 +31,8 @@ class Session:
         Test rows, of the classes of this session alone.
     labels : ndarray
         The classes that the session adds, sorted: those of `y`.
+    ids_test : sequence of m str or None
+        What the test rows are called.
     """
 
     X: np.ndarray
@@ -38,12 +40,15 @@ class Session:
     X_test: np.ndarray
     y_test: np.ndarray
     labels: np.ndarray
+    ids_test: Sequence[str] | None = None
 
     def __post_init__(self) -> None:
         _check_rows(self.X, self.y, "training rows")
         _check_rows(self.X_test, self.y_test, "test rows")
         if not np.array_equal(self.labels, np.unique(self.y)):
             raise ValueError("The labels of a session must be the sorted labels of its training rows.")
+        if self.ids_test is not None and len(self.ids_test) != len(self.y_test):
+            raise ValueError(f"There are {len(self.y_test)} test rows, and {len(self.ids_test)} ids of them.")
         strangers = np.setdiff1d(self.y_test, self.labels)
         if len(strangers):
             raise ValueError(f"Test rows of {_listed(strangers)}, which the session with {_listed(self.labels)} lacks.")
@@ -92,6 +97,7 @@ def stream_from_arrays(
     seed: int = 0,
     order: Sequence[Any] | np.ndarray | None = None,
     base_shot: int | None = None,
+    ids_test: Sequence[str] | None = None,
     name: str = "arrays",
 ) -> SessionStream:
     """Base classes, then sessions of `way` new classes with `shot` training rows each.
@@ -114,6 +120,8 @@ def stream_from_arrays(
         Every class once, in order of arrival; None is a permutation of the sorted labels, by the seed.
     base_shot : int or None
         Training rows of each base class; None is all of them.
+    ids_test : sequence of m str or None
+        What the test rows are called, for reports.
     name : str
         Of the data, in the rows of a run.
 
@@ -139,7 +147,8 @@ def stream_from_arrays(
     base_classes, novel = _parted(classes, base, _arrival(classes, order, seed))
     groups = [(base_classes, base_shot)]
     groups += [(novel[start : start + way], shot) for start in range(0, len(novel), way)]
-    return SessionStream(name, tuple(_drawn(X, y, X_test, y_test, np.sort(g), shots, seed) for g, shots in groups))
+    tests = (X_test, y_test, ids_test)
+    return SessionStream(name, tuple(_drawn(X, y, tests, np.sort(group), shots, seed) for group, shots in groups))
 
 
 def _arrival(classes: np.ndarray, order: Any, seed: int) -> np.ndarray:
@@ -167,19 +176,20 @@ def _parted(classes: np.ndarray, base: Any, arrival: np.ndarray) -> tuple[np.nda
 def _drawn(
     X: np.ndarray,
     y: np.ndarray,
-    X_test: np.ndarray,
-    y_test: np.ndarray,
+    tests: tuple[np.ndarray, np.ndarray, Sequence[str] | None],
     labels: np.ndarray,
     shots: int | None,
     seed: int,
 ) -> Session:
-    """The session that adds these classes, with `shots` training rows each, or all."""
-    tested = np.isin(y_test, labels)
+    """The session that adds these classes, with `shots` training rows each, or all; test rows have ids or None."""
+    X_test, y_test, ids = tests
+    tested = np.flatnonzero(np.isin(y_test, labels))
     if shots is None:
         rows = np.flatnonzero(np.isin(y, labels))
     else:
         rows = np.concatenate([_shuffled(y, label, seed, _SHOTS, at_least=shots)[:shots] for label in labels.tolist()])
-    return Session(X[rows], y[rows], X_test[tested], y_test[tested], labels)
+    names = None if ids is None else np.asarray(ids)[tested].tolist()
+    return Session(X[rows], y[rows], X_test[tested], y_test[tested], labels, names)
 
 
 def hold_out(y: Any, share: float, seed: int = 0) -> np.ndarray:
@@ -234,6 +244,7 @@ def stream_from_lists(
     X_test: Any = None,
     y_test: Any = None,
     paths_test: Sequence[str] | np.ndarray | None = None,
+    ids_test: Sequence[str] | None = None,
     name: str | None = None,
 ) -> SessionStream:
     """The stream that the files session_1.txt, test_1.txt, session_2.txt, … of a folder describe.
@@ -249,6 +260,8 @@ def stream_from_lists(
         round: "images/cat/1.jpg" finds "cat/1.jpg". Without, items are row numbers from 0, of X or of X_test.
     X_test, y_test, paths_test
         Where the test items are; None is among the rows of X.
+    ids_test : sequence of str or None
+        What the rows are called among which the test items are, for reports.
     name : str or None
         Of the data, in the rows of a run; None is the name of the folder.
 
@@ -272,7 +285,8 @@ def stream_from_lists(
     sessions, trained, tested = [], [], []
     for session_file, test_file in _list_files(folder):
         rows, test_rows = _rows_of(session_file, find), _rows_of(test_file, find_test)
-        sessions.append(Session(X[rows], y[rows], X_test[test_rows], y_test[test_rows], np.unique(y[rows])))
+        names = None if ids_test is None else np.asarray(ids_test)[test_rows].tolist()
+        sessions.append(Session(X[rows], y[rows], X_test[test_rows], y_test[test_rows], np.unique(y[rows]), names))
         trained, tested = [*trained, *rows.tolist()], [*tested, *test_rows.tolist()]
     both = set(trained) & set(tested)
     if one_pool and both:
