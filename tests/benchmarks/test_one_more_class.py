@@ -106,5 +106,5 @@ def test_table() -> None:
     numbers = {"accuracy": 0.9, "accuracy_new": 0.8, "nll": 0.5, "ece": 0.1, "seconds_add": 2.0, "forgotten": 0.0}
     rows = [Row(trial, numbers, {"wall": 1.0, "cpu": 1.0}, 1, {}, {}) for trial in trials(1)]
     (table,) = tables(rows)
-    assert len(table.lines) == 3 * len(TASKS)
+    assert len(table.lines) == 3 * len(TASKS) - 2  # SetFit with ten shots takes too long
     assert table.lines[0][:4] == ["banking77", "20", "5", "gptree"]

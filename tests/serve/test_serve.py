@@ -55,6 +55,17 @@ def served(folder: Path, teach: bool = False) -> Iterator[TestClient]:
         yield client
 
 
+def test_a_network_without_a_classifier_is_not_asked_for_reasons(folder: Path) -> None:
+    class Network:
+        classifier_ = None
+        explain = predict_with_novelty = property(lambda self: self.nothing)
+
+    watch = ModelWatch(folder, lambda _: Network())  # pyright: ignore[reportArgumentType]
+    with TestClient(Service(watch).app()) as client:
+        answer = client.post("/explain", json={"rows": X[:1].tolist()})
+    assert (answer.status_code, "cannot explain" in answer.text) == (404, True)
+
+
 def ask(client: TestClient, path: str = "/predict", **body: Any) -> Any:
     response = client.post(path, json=body)
     assert response.status_code == 200, response.text

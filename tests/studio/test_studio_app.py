@@ -6,6 +6,7 @@ import io
 import json
 import shutil
 import struct
+import threading
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -13,10 +14,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from studio_pages import HEADERS, Page
+from studio_pages import HEADERS, Page, killable_studio
 
 from command_runs import alone
-from gptree import load_model
+from gptree import GPForestClassifier, load_model
+from gptree.estimators import onnx_export
 from gptree.project import Project
 from gptree.studio.desk import label_of
 from gptree.studio.events import Events
@@ -294,7 +296,7 @@ def test_an_example_is_forgotten_for_good(page: Page) -> None:
         ("merge", {"labels": ["0", "1"], "into": "0"}, "base session"),
         ("remove", {"labels": ["0", "1", "2"]}, "has to stay"),
         ("undo", {"to": "x"}, "whole number"),
-        ("export", {"what": "all"}, "what is model or answers"),
+        ("export", {"what": "all"}, "what is model, onnx or answers"),
     ],
 )
 def test_bad_requests_get_a_sentence_and_change_nothing(
@@ -320,7 +322,7 @@ def test_test_rows_cannot_be_taught(shared: Page) -> None:
     assert "test row" in answer.json()["error"]
 
 
-def test_exports(page: Page) -> None:
+def test_exports(page: Page, monkeypatch: pytest.MonkeyPatch) -> None:
     teach(page, 3)
     with zipfile.ZipFile(io.BytesIO(page.post("export", {"what": "model"}).content)) as archive:
         archive.extractall(page.root / "taken")
@@ -328,6 +330,9 @@ def test_exports(page: Page) -> None:
     with zipfile.ZipFile(io.BytesIO(page.post("export", {"what": "answers"}).content)) as archive:
         lines = archive.read("answers.csv").decode().splitlines()
     assert len(lines) == 99
+    monkeypatch.setattr(onnx_export, "export_onnx", lambda model, path: path.write_bytes(b"graph"))
+    with zipfile.ZipFile(io.BytesIO(page.post("export", {"what": "onnx"}).content)) as archive:
+        assert archive.namelist() == ["model.onnx"]
 
 
 def test_what_another_process_does_is_noticed(page: Page) -> None:
@@ -340,6 +345,67 @@ def test_what_another_process_does_is_noticed(page: Page) -> None:
 
 
 # ---------------------------------------------------------------------------------------------------------- opening
+
+
+def test_labels_are_shown_before_it_is_known_what_is_none_of_these(
+    studio: Made, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go_on = threading.Event()
+    whole = GPForestClassifier.novelty_threshold
+
+    def slow(model: Any, reject: float) -> float:
+        assert go_on.wait(20)
+        return whole(model, reject)
+
+    monkeypatch.setattr(GPForestClassifier, "novelty_threshold", slow)
+    page = studio(wait=False)
+    state = page.wait("working")
+    try:
+        assert state["job"] is not None
+        assert state["counts"]["none"] == 0
+        first = page.get("examples?split=pool&limit=50").json()["examples"]
+        assert {each["answer"] for each in first} == {"0", "1", "2"}
+        assert page.post("teach", {"version": 1, "lessons": []}).status_code == 400  # is answered, at any time
+    finally:
+        go_on.set()
+    state = page.wait("ready")
+    assert state["job"] is None
+    assert state["counts"]["none"] > 0
+    assert [each["answer"] for each in page.get("examples?split=pool&limit=50").json()["examples"]] == [
+        each["answer"] for each in first
+    ]
+
+
+def test_a_large_pool_is_answered_in_parts_with_progress(
+    page: Page, monkeypatch: pytest.MonkeyPatch, digits_project: Path
+) -> None:
+    whole = page.desk.project.snapshot().answers  # pyright: ignore[reportOptionalMemberAccess]
+    monkeypatch.setattr("gptree.project.answers._CHUNK", 20)
+    project, told = Project.open(digits_project), []
+    project.told = lambda done, of: told.append((done, of))
+    answers = project.snapshot().answers
+    assert told == [(20, 74), (40, 74), (60, 74), (74, 74)]
+    for name in ("best", "second", "none"):
+        assert (getattr(answers, name) == getattr(whole, name)).all()
+    assert answers.novelty == pytest.approx(whole.novelty, abs=1e-9)
+
+
+def test_a_killed_studio_leaves_its_project_as_before_or_after_a_lesson(digits_project: Path, tmp_path: Path) -> None:
+    """A real process, which is killed in the middle of a lesson that came over HTTP."""
+    shutil.copytree(digits_project, tmp_path / "p")
+    with killable_studio(tmp_path / "p") as (process, ask):
+        ids = [each["id"] for each in ask("examples?text=unlabelled/3-&split=pool&limit=5")["examples"]]
+        thread = threading.Thread(target=ask, args=("teach", {"version": 1, "lessons": [{"label": "3", "ids": ids}]}))
+        thread.start()
+        while not (tmp_path / "p" / "change.json").exists():  # its first write
+            assert thread.is_alive()
+        process.kill()
+        thread.join()
+    project = Project.open(tmp_path / "p")
+    assert (project.version, list(project.snapshot().classes)) in [(1, ["0", "1", "2"]), (2, ["0", "1", "2", "3"])]
+    assert {project.examples[name].split for name in ids} == {"pool" if project.version == 1 else "taught"}
+    assert len(project.events) == project.version
+    project.teach([("4", [name for name in project.examples if "unlabelled/4-" in name][:5])])
 
 
 def test_states_while_loading_and_when_it_fails(studio: Made, tmp_path: Path) -> None:

@@ -31,9 +31,8 @@ export function historyScreen(root: HTMLElement): Screen {
         h("h1", {}, "History"),
         h(
           "div",
-          { class: "row" },
-          h("button", { onclick: () => void download("model") }, "Download the model"),
-          h("button", { onclick: () => void download("answers") }, "Download the answers"),
+          { class: "row wrap" },
+          ...[["model", "the model"], ["onnx", "ONNX"], ["answers", "the answers"]].map(([what, name]) => h("button", { onclick: () => void download(what) }, `Download ${name}`)),
         ),
       ),
       body,

@@ -38,7 +38,7 @@ function route(): void {
   const where =
     state.state === "start"
       ? "start"
-      : !state.tree
+      : !state.project
         ? "waiting"
         : name === "class" && rest.length
           ? `class/${rest.join("/")}`
@@ -91,7 +91,7 @@ function progress(): HTMLElement {
 function drawBar(): void {
   const state = app.state;
   if (!state) return;
-  const ready = Boolean(state.tree);
+  const ready = Boolean(state.project);
   const job = state.job;
   fill(
     bar,
@@ -142,7 +142,7 @@ function logo(): SVGElement {
 document.addEventListener("keydown", (event) => {
   if (isTyping(event) || document.querySelector("dialog[open]")) return;
   if (screen?.key?.(event)) return event.preventDefault();
-  if (!app.state?.tree) return;
+  if (!app.state?.project) return;
   const target = SCREENS.find((each) => each.key === event.key);
   if (target) location.hash = `#/${target.name}`;
   else if (event.key === "z") void takeBack();

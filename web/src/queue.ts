@@ -66,7 +66,7 @@ export function queueScreen(root: HTMLElement): Screen {
     why = null;
     draw();
     const card = cards[0];
-    if (!card) return;
+    if (!card?.answer) return; // nothing, or no class yet
     const found = await api.explain(card.key).catch(() => null);
     if (cards[0] !== card) return;
     why = found;
@@ -123,7 +123,7 @@ export function queueScreen(root: HTMLElement): Screen {
       const text = loaded ? "Nothing waits for an answer in this order." : "The queue is being put in order …";
       fill(left, h("div", { class: "card empty-card" }, h("p", { class: "soft" }, text)));
     } else {
-      const best = why?.best.slice(0, 9) ?? [{ label: card.answer, p: card.p }];
+      const best = why?.best.slice(0, 9) ?? (card.answer ? [{ label: card.answer, p: card.p }] : []);
       fill(
         left,
         h(
@@ -133,10 +133,10 @@ export function queueScreen(root: HTMLElement): Screen {
           h(
             "p",
             { class: "question" },
-            card.none ? h("span", {}, h("span", { class: "ring" }), " None of these? Nearest: ") : "Is this ",
+            !card.answer ? "What is this?" : card.none ? h("span", {}, h("span", { class: "ring" }), " None of these? Nearest: ") : "Is this ",
             h("strong", {}, card.answer),
-            card.none ? "" : "?",
-            h("span", { class: "soft" }, ` ${percent(card.p)}`),
+            card.none || !card.answer ? "" : "?",
+            card.answer && h("span", { class: "soft" }, ` ${percent(card.p)}`),
           ),
           h(
             "ol",
@@ -159,7 +159,7 @@ export function queueScreen(root: HTMLElement): Screen {
           h(
             "div",
             { class: "row wrap" },
-            h("button", { class: "primary", disabled: off, onclick: () => void give(card.answer) }, "Right ", h("kbd", {}, "↵")),
+            h("button", { class: "primary", disabled: off || !card.answer, onclick: () => void give(card.answer) }, "Right ", h("kbd", {}, "↵")),
             h("button", { disabled: off, onclick: () => void other(false) }, "Another ", h("kbd", {}, "/")),
             h("button", { disabled: off, onclick: () => void other(true) }, "New class ", h("kbd", {}, "n")),
             h("button", { onclick: () => void give(null) }, "None of these ", h("kbd", {}, "u")),
@@ -203,7 +203,7 @@ export function queueScreen(root: HTMLElement): Screen {
       else if (!card) return false;
       else if (event.key === "s" || event.key === "u") void give(null);
       else if (app.state?.read_only) return false;
-      else if (event.key === "Enter") void give(card.answer);
+      else if (event.key === "Enter") void (card.answer ? give(card.answer) : other(true));
       else if (event.key === "/") void other(false);
       else if (event.key === "n") void other(true);
       else if (/^[1-9]$/.test(event.key) && why?.best[Number(event.key) - 1]) void give(why.best[Number(event.key) - 1].label);

@@ -33,7 +33,7 @@ export function treePanel(): { element: HTMLElement; stop: () => void } {
   const draw = (): void => {
     const state = app.state;
     if (!state?.tree) {
-      fill(box, h("p", { class: "soft" }, "The tree appears when there is a model."));
+      fill(box, h("p", { class: "soft" }, "No class yet: choose examples of one, and name it."));
       return;
     }
     const n = state.tree.order.length;

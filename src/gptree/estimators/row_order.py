@@ -162,6 +162,8 @@ def _merged(c: Taught) -> Taught:
 
 def _ordered(c: Taught, along: Tensor, key: Any, seed: int) -> Taught:
     features = c.extra if isinstance(c, BaseClass) else c.features
+    if len(features) < 2:
+        return c
     later = (
         np.zeros(len(features), dtype=np.int64) if isinstance(c, BaseClass) else (c.arrival == 0).long().cpu().numpy()
     )

@@ -8,6 +8,7 @@ The commands and the studio use it; nothing here knows of either.
     project.import_rows(data, split="pool")         a folder, a table, a file of vectors, an array, texts → Imported
     project.import_pictures([(name, bytes), …])     pictures that somebody hands over, kept in inbox/ → Imported
     project.snapshot()                              an immutable Snapshot: version, classes, tree, answers, quality
+    project.first_look()                            the same before it is known what is none of these
     project.preview([Lesson(label, ids), …])        what it would change; nothing is saved → Changes
     project.teach(lessons, note, author)            new classes, and more of known ones → Changes
     project.rename(old, new)   .merge(labels, into)   .remove(labels)   .undo()   .undo_to(version)      → Changes

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -153,37 +153,75 @@ class Answers:
             raise StorageError(f"{path} is damaged ({error}): remove it.") from None
 
 
+_CHUNK = 4096  # rows that are answered at a time
 _ARRAYS = ("test", "best", "second", "probability", "novelty", "none")
 
 
 def answers_of(
-    model: Any, rows: Sequence[Example], X: np.ndarray, reject: float, version: int | None
+    model: Any,
+    rows: Sequence[Example],
+    X: np.ndarray,
+    reject: float,
+    version: int | None,
+    told: Callable[[int, int], None] | None = None,
 ) -> tuple[Answers, Quality | None]:
-    """Answers about examples with the vectors X (n, d), and the quality on those that test, if any do."""
+    """Answers about examples with the vectors X (n, d), and the quality on those that test, if any do.
+
+    `told` is called with (done, total) where that takes long.
+    """
+    answers = _unanswered(model, rows, version)
+    if model is None or not rows:
+        return answers, None
+    parts, tested = [], []
+    for some in _chunks(len(rows)):
+        p, novelty = model.predict_with_novelty(X[some])
+        parts.append((*_best_two(p), novelty))
+        tested.append(p[answers.test[some]])
+        if told is not None:
+            told(some.stop, len(rows))
+    best, second, probability, novelty = map(np.concatenate, zip(*parts, strict=True))
+    threshold = model.novelty_threshold(reject)
+    shown = {"best": best, "second": second, "probability": probability, "novelty": novelty}
+    truth = [label for label, is_test in zip(answers.truth, answers.test, strict=True) if is_test]
+    quality = quality_of_test(np.concatenate(tested), truth, answers.classes)
+    return replace(answers, **shown, none=novelty > threshold), quality
+
+
+def labels_of(model: Any, rows: Sequence[Example], X: np.ndarray, version: int | None) -> Answers:
+    """Answers without novelty: no row is "none of these" yet. About half the work of `answers_of`, or less."""
+    answers = _unanswered(model, rows, version)
+    if model is None or not rows:
+        return answers
+    parts = [_best_two(model.predict_proba(X[some])) for some in _chunks(len(rows))]
+    best, second, probability = map(np.concatenate, zip(*parts, strict=True))
+    known = np.zeros(len(rows))
+    return replace(answers, best=best, second=second, probability=probability, novelty=known, none=known > 0)
+
+
+def _unanswered(model: Any, rows: Sequence[Example], version: int | None) -> Answers:
+    """Everything is none of these."""
     n, test = len(rows), np.array([each.split == "test" for each in rows], dtype=bool)
     truth = tuple(each.label if each.split == "test" else None for each in rows)
-    nothing = np.full(n, -1)
-    empty = Answers(
-        *(version, tuple(each.id for each in rows), test, truth, (), ()),
+    classes = () if model is None else tuple(model.classes_.tolist())
+    keys, nothing = () if model is None else class_keys(model), np.full(n, -1)
+    return Answers(
+        *(version, tuple(each.id for each in rows), test, truth, classes, keys),
         *(nothing, nothing, np.zeros(n), np.ones(n), np.ones(n, dtype=bool)),
     )
-    if model is None:
-        return empty, None
-    classes = tuple(model.classes_.tolist())
-    answers = replace(empty, classes=classes, keys=class_keys(model))
-    if not n:
-        return answers, None
-    p, novelty = model.predict_with_novelty(X)
-    ranked = np.argsort(-p, axis=1, kind="stable")
-    answers = replace(
-        answers,
-        best=ranked[:, 0],
-        second=ranked[:, 1] if len(classes) > 1 else nothing,
-        probability=p.max(1),
-        novelty=novelty,
-        none=novelty > model.novelty_threshold(reject),
-    )
-    return answers, quality_of_test(p[test], [t for t, is_test in zip(truth, test, strict=True) if is_test], classes)
+
+
+def _chunks(n: int) -> list[slice]:
+    return [slice(start, min(start + _CHUNK, n)) for start in range(0, n, _CHUNK)]
+
+
+def _best_two(p: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Numbers (n,) of the classes that come first and second (−1 where there is none), and the larger probability."""
+    best, sure = p.argmax(1), p.max(1)
+    if p.shape[1] == 1:
+        return best, np.full(len(p), -1), sure
+    others = p.copy()
+    others[np.arange(len(p)), best] = -1.0
+    return best, others.argmax(1), sure
 
 
 def class_keys(model: Any) -> tuple[str, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -51,6 +51,8 @@ class Versions:
         self._state = state
         self._writer = threading.RLock()
         self._known: dict[int, tuple[Answers, Quality | None]] = {}
+        self.told: Callable[[int, int], None] | None = None
+        """Is called with (done, total) while answers are computed."""
 
     @property
     def version(self) -> int:
@@ -114,7 +116,7 @@ class Versions:
     ) -> Changes:
         """Save a state and publish it; what changed. `saved`: the model is in its place already."""
         before, number = self._state, after.record.version
-        answers, quality = after.answers(number)
+        answers, quality = after.answers(number, self.told)
         found = changes(self._answers(before)[0], answers, quality)
         was = {name: [e.split, e.label] for name, e in before.examples.items() if after.examples.get(name, e) != e}
         version = {"entries": len(after.journal), "digest": journal_digest(after.journal), "before": was}
@@ -142,7 +144,7 @@ class Versions:
         number = state.record.version
         found = self._known.get(number)
         if found is None:
-            found = self._known[number] = state.answers(number)
+            found = self._known[number] = state.answers(number, self.told)
             self._keep(found[0])
         return found
 

@@ -182,7 +182,7 @@ class Project(Reading):
         """
         state = self._state
         after = taught(state, as_lessons(lessons), "", "")
-        now, quality = after.answers(None)
+        now, quality = after.answers(None, self.told)
         return changes(self._answers(state)[0], now, quality)
 
     def teach(

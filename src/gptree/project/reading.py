@@ -100,6 +100,12 @@ class Reading(Versions):
         state = self._state
         return state.snapshot(*self._answers(state))
 
+    def first_look(self) -> Snapshot:
+        """The present version without novelty where that is not known yet: no answer is "none of these" then."""
+        state = self._state
+        known = self._known.get(state.record.version)
+        return state.snapshot(*(known or (state.labels(), None)))
+
     def quality(self) -> Quality:
         """How good the model is: on the test rows, else on its own examples, each left out, which `note` says."""
         state = self._state

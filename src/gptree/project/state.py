@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -14,7 +14,7 @@ import numpy as np
 from gptree.embed import Item, Store, embed, encoder_of
 from gptree.estimators import load_model
 from gptree.incremental import Entry
-from gptree.project.answers import Answers, answers_of
+from gptree.project.answers import Answers, answers_of, labels_of
 from gptree.project.examples import Example, from_lines
 from gptree.project.folder import EXAMPLES, MODEL, STORE, Record, read_record, stored_digest
 from gptree.project.quality import Quality
@@ -77,10 +77,20 @@ class State:
     def vectors(self, ids: Sequence[str]) -> np.ndarray:
         return self.X[[self.place[name] for name in ids]]
 
-    def answers(self, version: int | None) -> tuple[Answers, Quality | None]:
-        """Answers about the pool and the test rows, computed anew."""
+    def asked(self) -> tuple[list[Example], np.ndarray]:
+        """Examples of the pool and the test rows, which the model is asked about, and their vectors."""
         rows = [each for each in self.examples.values() if each.split != "taught"]
-        return answers_of(self.model, rows, self.vectors([each.id for each in rows]), self.record.reject, version)
+        return rows, self.vectors([each.id for each in rows])
+
+    def answers(
+        self, version: int | None, told: Callable[[int, int], None] | None = None
+    ) -> tuple[Answers, Quality | None]:
+        """Answers about the pool and the test rows, computed anew."""
+        return answers_of(self.model, *self.asked(), self.record.reject, version, told)
+
+    def labels(self) -> Answers:
+        """The same without novelty, which comes sooner."""
+        return labels_of(self.model, *self.asked(), self.record.version)
 
     def snapshot(self, answers: Answers, quality: Quality | None) -> Snapshot:
         model, classes = self.model, () if self.model is None else tuple(self.model.classes_.tolist())

@@ -38,7 +38,7 @@ class Studio:
 
     def __init__(self, desk: Desk, root: Path) -> None:
         self.desk, self.root = desk, root
-        self._once: dict[str, tuple[int, Any]] = {}  # answers that are computed once a version
+        self._once: dict[str, tuple[Any, Any]] = {}  # answers that are computed once a snapshot
 
     def app(self, token: str, hosts: list[str]) -> Guard:
         """The application, behind its checks."""
@@ -214,7 +214,7 @@ class Studio:
         view = self.desk.reading()
         if view.places is None:
             raise NotReadyError("The map is being drawn.")
-        tag = f'"{view.version}-{len(view.examples)}"'
+        tag = f'"{view.version}-{len(view.examples)}-{int(view.columns.none.sum())}"'
         headers = {"ETag": tag, "Cache-Control": "private, no-cache"}
         if request.headers.get("if-none-match") == tag:
             return Response(status_code=304, headers=headers)
@@ -357,8 +357,8 @@ class Studio:
         body = await body_of(request)
         view, project, what = self.desk.reading(), self.desk.project, body.get("what")
         assert project is not None
-        if what not in ("model", "answers"):
-            raise ValueError("what is model or answers.")
+        if what not in ("model", "onnx", "answers"):
+            raise ValueError("what is model, onnx or answers.")
         content = await run_in_threadpool(zipped, what, view, project)
         return Response(content, media_type="application/zip")
 
@@ -418,8 +418,8 @@ class Studio:
 
     def _per_version(self, name: str, view: Any, compute: Callable[[], Any]) -> Any:
         known = self._once.get(name)
-        if known is None or known[0] != view.version:
-            known = (view.version, compute())
+        if known is None or known[0] is not view.snapshot:
+            known = (view.snapshot, compute())
             self._once[name] = known
         return known[1]
 

@@ -18,13 +18,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from gptree.studio.events import Events
 
 if TYPE_CHECKING:
-    from gptree.project import Changes, Project
+    from gptree.project import Changes, Project, Snapshot
     from gptree.studio.views import View
 
 Result = TypeVar("Result")
 Tell = Callable[[str, int, int], None]
 
 _BETWEEN = 0.1  # seconds between two signs of progress
+_NOVELTY = "finding what is none of these"
 _LOOK = 2.0  # seconds between two looks at whether another process has changed the project
 
 
@@ -74,10 +75,15 @@ class Desk:
     def _open(self, opened: Callable[[Tell], Project]) -> None:
         try:
             project = opened(self._tell)
+            project.told = lambda done, of: self._tell("answering", done, of)
             self._tell("answering", 0, 0)
             self.project = project
+            self.view = self._view(project, project.first_look())
+            self.status = Status("working", job=(_NOVELTY, 0, 0))
+            self.events.publish("changed", version=project.version)
             self._publish(project)
             self.status = Status("ready")
+            self.events.publish("progress", what="", done=0, of=0)
         except Exception as error:  # said on the page, whatever it is
             self.status = Status("failed", _sentence(error))
             self.events.publish("failed", message=self.status.message)
@@ -133,11 +139,13 @@ class Desk:
             raise NotReadyError(self.status.message or "The model is being loaded; try again in a moment.")
         return self.project
 
-    def _publish(self, project: Project) -> View:
+    def _view(self, project: Project, snapshot: Snapshot) -> View:
         from gptree.studio.views import View
 
-        before = self.view
-        view = View(project.snapshot(), project.examples, project.model, project.events, project.standing)
+        return View(snapshot, project.examples, project.model, project.events, project.standing)
+
+    def _publish(self, project: Project) -> View:
+        before, view = self.view, self._view(project, project.snapshot())
         if before is not None and before.places is not None:
             view = replace(view, places=self._placed(project, view, before))
         self.view = view
@@ -179,6 +187,8 @@ class Desk:
         stay = [row for row, each in enumerate(before.examples) if each.id in view.by_id]
         if [before.examples[row].id for row in stay] != ids[: len(stay)]:
             return None
+        if len(stay) == len(before.examples) == len(ids):
+            return before.places
         places = before.places[stay]
         if len(stay) < len(before.examples) and not self.read_only:
             save(project.folder, ids[: len(stay)], places)
@@ -225,6 +235,8 @@ class Desk:
             self.status = replace(self.status, job=(what, done, of))
         if now - self._told > _BETWEEN or done == of:
             self._told = now
+            if self.status.state == "working":
+                self.status = replace(self.status, job=(what, done, of))
             self.events.publish("progress", what=what, done=done, of=of)
 
 

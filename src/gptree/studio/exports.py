@@ -1,4 +1,4 @@
-"""What can be taken away: the model, or the answers, as a zip file."""
+"""What can be taken away: the model, as it is or for other programs, or the answers, as a zip file."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def zipped(what: str, view: View, project: Project) -> bytes:
-    """A zip file with the folder of the model, or with a table of all answers."""
+    """A zip file with the folder of the model, the model as ONNX, or a table of all answers."""
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
         if what == "answers":
@@ -25,11 +25,24 @@ def zipped(what: str, view: View, project: Project) -> bytes:
             raise ValueError("There is no model yet: teach it something.")
         else:
             with TemporaryDirectory() as folder:
-                view.model.save(Path(folder) / "model")
-                for path in sorted((Path(folder) / "model").rglob("*")):
+                if what == "onnx":
+                    _export(view.model, Path(folder) / "model.onnx")
+                else:
+                    view.model.save(Path(folder) / "model")
+                for path in sorted(Path(folder).rglob("*")):
                     if path.is_file():
                         archive.write(path, path.relative_to(folder).as_posix())
     return file.getvalue()
+
+
+def _export(model: Any, path: Path) -> None:
+    from gptree.estimators.onnx_export import export_onnx
+    from gptree.maths.frozen import NotFrozenError
+
+    try:
+        export_onnx(model, path)
+    except (NotFrozenError, ImportError) as error:
+        raise ValueError(str(error)) from error
 
 
 def _table(view: View) -> str:
