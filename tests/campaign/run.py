@@ -41,7 +41,7 @@ from gptree.provenance import commit
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 
-MODULES = ("mutations", "crashes", "pairs", "growth", "extremes", "threads", "embeddings")
+MODULES = ("mutations", "crashes", "pairs", "growth", "extremes", "threads", "embeddings", "lessons")
 ROWS = ROOT / "build" / "campaign" / "rows.jsonl"
 SUMS = HERE / "results.jsonl"
 PAGE = ROOT / "docs" / "reliability.md"

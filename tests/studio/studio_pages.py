@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import httpx2 as httpx
 import numpy as np
 from PIL import Image
 from sklearn.datasets import load_digits
@@ -39,34 +34,6 @@ def write_some_digits(folder: Path) -> None:
             (folder / name).mkdir(parents=True, exist_ok=True)
             for row in some:
                 Image.fromarray(grey[row]).save(folder / name / f"{digit}-{row:04}.png")
-
-
-@contextmanager
-def killable_studio(path: Path) -> Iterator[tuple[subprocess.Popen[str], Callable[..., Any]]]:
-    """`gptree studio` as a process of its own, and a function that asks it; the answer is None if it dies meanwhile."""
-    command = [sys.executable, "-c", "from gptree.cli.main import app; app()", "studio", str(path), "--no-browser"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    try:
-        assert process.stdout is not None
-        address = process.stdout.readline().strip()
-        base = address.partition("/?")[0]
-        with httpx.Client(base_url=base, headers={"X-Gptree": "1", "Origin": base}, timeout=60) as client:
-            client.get(address, follow_redirects=True)
-
-            def ask(path: str, body: dict[str, Any] | None = None) -> Any:
-                try:
-                    return (
-                        client.get(f"/api/{path}") if body is None else client.post(f"/api/{path}", json=body)
-                    ).json()
-                except httpx.TransportError:
-                    return None
-
-            while ask("state")["state"] != "ready":
-                time.sleep(0.02)
-            yield process, ask
-    finally:
-        process.kill()
-        process.communicate()
 
 
 class Page:

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from studio_pages import HEADERS, Page, killable_studio
+from studio_pages import HEADERS, Page
 
 from command_runs import alone
 from gptree import GPForestClassifier, load_model
@@ -388,24 +388,6 @@ def test_a_large_pool_is_answered_in_parts_with_progress(
     for name in ("best", "second", "none"):
         assert (getattr(answers, name) == getattr(whole, name)).all()
     assert answers.novelty == pytest.approx(whole.novelty, abs=1e-9)
-
-
-def test_a_killed_studio_leaves_its_project_as_before_or_after_a_lesson(digits_project: Path, tmp_path: Path) -> None:
-    """A real process, which is killed in the middle of a lesson that came over HTTP."""
-    shutil.copytree(digits_project, tmp_path / "p")
-    with killable_studio(tmp_path / "p") as (process, ask):
-        ids = [each["id"] for each in ask("examples?text=unlabelled/3-&split=pool&limit=5")["examples"]]
-        thread = threading.Thread(target=ask, args=("teach", {"version": 1, "lessons": [{"label": "3", "ids": ids}]}))
-        thread.start()
-        while not (tmp_path / "p" / "change.json").exists():  # its first write
-            assert thread.is_alive()
-        process.kill()
-        thread.join()
-    project = Project.open(tmp_path / "p")
-    assert (project.version, list(project.snapshot().classes)) in [(1, ["0", "1", "2"]), (2, ["0", "1", "2", "3"])]
-    assert {project.examples[name].split for name in ids} == {"pool" if project.version == 1 else "taught"}
-    assert len(project.events) == project.version
-    project.teach([("4", [name for name in project.examples if "unlabelled/4-" in name][:5])])
 
 
 def test_states_while_loading_and_when_it_fails(studio: Made, tmp_path: Path) -> None:
