@@ -77,6 +77,8 @@ export function mapPanel(): { element: HTMLElement; stop: () => void } {
   );
   const element = h("div", { class: "map" }, canvas, empty, tip, tools);
   const context = canvas.getContext("2d")!;
+  const layer = document.createElement("canvas");
+  const ground = layer.getContext("2d")!;
 
   let points: Points | null = null;
   let scale = 1;
@@ -89,6 +91,7 @@ export function mapPanel(): { element: HTMLElement; stop: () => void } {
   let loop: [number, number][] = [];
   let asked = "";
   let frame = 0;
+  let stale = true; // the layer
   const records = new Map<number, Example>();
 
   const across = (): number => (width - 48) * scale;
@@ -105,7 +108,7 @@ export function mapPanel(): { element: HTMLElement; stop: () => void } {
       fill(empty, h("p", {}, busy), h("p", { class: "soft" }, "Everything else works meanwhile: look at the list."));
       return;
     }
-    const key = `${state.version}-${state.counts.examples}`;
+    const key = `${state.version}-${state.counts.examples}-${state.counts.none}`;
     if (key === asked) return;
     asked = key;
     try {
@@ -120,7 +123,12 @@ export function mapPanel(): { element: HTMLElement; stop: () => void } {
     }
   };
 
+  // What follows the pointer is drawn over the layer of the points, which is painted only when it changes.
   const draw = (): void => {
+    stale = true;
+    drawOver();
+  };
+  const drawOver = (): void => {
     cancelAnimationFrame(frame);
     frame = requestAnimationFrame(paint);
   };
@@ -128,19 +136,48 @@ export function mapPanel(): { element: HTMLElement; stop: () => void } {
   const paint = (): void => {
     const began = performance.now();
     const ratio = devicePixelRatio || 1;
-    context.setTransform(ratio, 0, 0, ratio, 0, 0);
-    context.clearRect(0, 0, width, height);
-    if (!points) return;
     const style = getComputedStyle(element);
-    const ink = style.getPropertyValue("--ink");
-    const accent = style.getPropertyValue("--accent");
-    const faded = style.getPropertyValue("--faded");
-    const paper = style.getPropertyValue("--card");
-    const saturation = style.getPropertyValue("--saturation");
-    const lightness = style.getPropertyValue("--lightness");
-    const many = points.n > 6000;
-    const radius = Math.max(many ? 1.6 : 2.6, Math.min(7, (many ? 2 : 4) * Math.sqrt(scale)));
-    const tray = new Set([...app.tray.values()].map((example) => example.row));
+    const read = (name: string): string => style.getPropertyValue(name);
+    if (stale) {
+      layer.width = canvas.width;
+      layer.height = canvas.height;
+      ground.setTransform(ratio, 0, 0, ratio, 0, 0);
+      paintPoints(ground, read);
+      stale = false;
+    }
+    context.setTransform(1, 0, 0, 1, 0, 0);
+    context.clearRect(0, 0, canvas.width, canvas.height);
+    if (!points) return;
+    if (layer.width && layer.height) context.drawImage(layer, 0, 0);
+    context.setTransform(ratio, 0, 0, ratio, 0, 0);
+    const around = (row: number, more: number, ink: string, line: number): void => {
+      context.strokeStyle = ink;
+      context.lineWidth = line;
+      context.beginPath();
+      context.arc(px(row), py(row), size() + more, 0, 7);
+      context.stroke();
+    };
+    for (const { row } of app.tray.values()) if (row < points.n) around(row, 4, read("--accent"), 2.5);
+    if (at >= 0) around(at, 6, read("--ink"), 2);
+    if (loop.length > 1) {
+      context.strokeStyle = read("--accent");
+      context.lineWidth = 2;
+      context.setLineDash([5, 4]);
+      context.beginPath();
+      loop.forEach(([x, y], k) => (k ? context.lineTo(x, y) : context.moveTo(x, y)));
+      context.stroke();
+      context.setLineDash([]);
+    }
+    element.dataset.frame = (performance.now() - began).toFixed(1);
+  };
+
+  const many = (): boolean => points!.n > 6000;
+  const size = (): number => Math.max(many() ? 1.6 : 2.6, Math.min(7, (many() ? 2 : 4) * Math.sqrt(scale)));
+
+  const paintPoints = (context: CanvasRenderingContext2D, read: (name: string) => string): void => {
+    if (!points) return;
+    const [paper, saturation, lightness] = ["--card", "--saturation", "--lightness"].map(read);
+    const [crowd, radius] = [many(), size()];
     const { classes, none } = app.filter;
     const matches = (i: number): boolean =>
       none ? (points!.flags[i] & IS_NONE) > 0 : classes === null || (classes.has(points!.c[i]) && !(points!.flags[i] & IS_NONE));
@@ -149,7 +186,7 @@ export function mapPanel(): { element: HTMLElement; stop: () => void } {
     for (const pass of all ? [1] : [0, 1]) {
       if (pass === 0) {
         context.globalAlpha = 0.5;
-        context.fillStyle = faded;
+        context.fillStyle = read("--faded");
       }
       for (const i of points.order) {
         if (!all && matches(i) !== (pass === 1)) continue;
@@ -160,9 +197,7 @@ export function mapPanel(): { element: HTMLElement; stop: () => void } {
         if (pass === 1) {
           if (points.c[i] !== last) {
             last = points.c[i];
-            context.fillStyle = context.strokeStyle = colour(last)
-              .replace("var(--saturation)", saturation)
-              .replace("var(--lightness)", lightness);
+            context.fillStyle = context.strokeStyle = colour(last, saturation, lightness);
           }
           context.globalAlpha = 0.25 + (0.75 * points.p[i]) / 255;
         }
@@ -172,13 +207,13 @@ export function mapPanel(): { element: HTMLElement; stop: () => void } {
           context.beginPath();
           context.arc(x, y, radius + 1, 0, 7);
           context.stroke();
-        } else if (many || points.flags[i] & IS_TEST) context.fillRect(x - 0.85 * radius, y - 0.85 * radius, 1.7 * radius, 1.7 * radius);
+        } else if (crowd || points.flags[i] & IS_TEST) context.fillRect(x - 0.85 * radius, y - 0.85 * radius, 1.7 * radius, 1.7 * radius);
         else {
           context.beginPath();
           context.arc(x, y, radius, 0, 7);
           context.fill();
         }
-        if (points.flags[i] & IS_TAUGHT && !many && pass === 1) {
+        if (points.flags[i] & IS_TAUGHT && !crowd && pass === 1) {
           context.globalAlpha = 1;
           context.fillStyle = paper;
           context.beginPath();
@@ -189,35 +224,11 @@ export function mapPanel(): { element: HTMLElement; stop: () => void } {
       }
     }
     context.globalAlpha = 1;
-    names(ink, paper);
-    context.lineWidth = 2.5;
-    context.strokeStyle = accent;
-    for (const row of tray) {
-      if (row >= points.n) continue;
-      context.beginPath();
-      context.arc(px(row), py(row), radius + 4, 0, 7);
-      context.stroke();
-    }
-    if (at >= 0) {
-      context.strokeStyle = ink;
-      context.lineWidth = 2;
-      context.beginPath();
-      context.arc(px(at), py(at), radius + 6, 0, 7);
-      context.stroke();
-    }
-    if (loop.length > 1) {
-      context.strokeStyle = accent;
-      context.setLineDash([5, 4]);
-      context.beginPath();
-      loop.forEach(([x, y], k) => (k ? context.lineTo(x, y) : context.moveTo(x, y)));
-      context.stroke();
-      context.setLineDash([]);
-    }
-    element.dataset.frame = (performance.now() - began).toFixed(1);
+    names(context, read("--ink"), paper);
   };
 
   // Names of classes where their examples are thickest, largest classes first, none over another.
-  const names = (ink: string, paper: string): void => {
+  const names = (context: CanvasRenderingContext2D, ink: string, paper: string): void => {
     const state = app.state;
     if (!points || !state) return;
     context.font = "600 12px system-ui, sans-serif";
@@ -278,7 +289,7 @@ export function mapPanel(): { element: HTMLElement; stop: () => void } {
   const look = (i: number, spoken = false): void => {
     if (i === at && !spoken) return;
     at = i;
-    draw();
+    drawOver();
     clearTimeout(pause);
     if (i < 0) {
       tip.hidden = true;
@@ -323,13 +334,15 @@ export function mapPanel(): { element: HTMLElement; stop: () => void } {
     const [x, y] = place(event);
     if (!held) return look(nearest(x, y, 18));
     if (Math.hypot(x - held.x, y - held.y) > 4) held.moved = true;
-    if (loop.length) loop.push([x, y]);
-    else if (held.moved) {
+    tip.hidden = true;
+    if (loop.length) {
+      loop.push([x, y]);
+      drawOver();
+    } else if (held.moved) {
       left = held.left - (x - held.x) / across();
       top = held.top - (y - held.y) / down();
+      draw();
     }
-    tip.hidden = true;
-    draw();
   });
   canvas.addEventListener("pointerup", (event) => {
     const [x, y] = place(event);
@@ -347,7 +360,7 @@ export function mapPanel(): { element: HTMLElement; stop: () => void } {
       const i = nearest(x, y, 18);
       if (i >= 0) void choose([i]);
     }
-    draw();
+    drawOver();
   });
   canvas.addEventListener("pointerleave", () => !held && look(-1));
   canvas.addEventListener(
@@ -427,7 +440,7 @@ export function mapPanel(): { element: HTMLElement; stop: () => void } {
   observer.observe(element);
   const dark = matchMedia("(prefers-color-scheme: dark)");
   dark.addEventListener("change", draw);
-  const off = [on("state", () => void load()), on("tray", draw), on("filter", draw), on("map", () => void load())];
+  const off = [on("state", () => void load()), on("tray", drawOver), on("filter", draw), on("map", () => void load())];
   void load();
   return {
     element,

@@ -117,4 +117,5 @@ export function lessons(label: string): Lesson[] {
   return [{ label, ids: [...app.tray.keys()] }];
 }
 
-export const colour = (c: number): string => `hsl(${Math.round((c * 137.508 + 200) % 360)} var(--saturation) var(--lightness))`;
+export const colour = (c: number, saturation = "var(--saturation)", lightness = "var(--lightness)"): string =>
+  `hsl(${Math.round((c * 137.508 + 200) % 360)} ${saturation} ${lightness})`;

@@ -103,7 +103,7 @@ export function teachScreen(root: HTMLElement): Screen {
   let seen = "";
   const follow = (): void => {
     draw();
-    const key = `${app.state?.version}-${app.state?.counts.examples}`;
+    const key = `${app.state?.version}-${app.state?.counts.examples}-${app.state?.counts.none}`;
     if (key !== seen && shows === "list") list.reload();
     seen = key;
   };
