@@ -89,7 +89,7 @@ export function classScreen(root: HTMLElement, name: string): Screen {
       "This cannot be taken back. Files outside the project stay where they are.",
     ];
     if (last) lines.push(`It is the last example of “${name}”: the class goes with it.`);
-    if (await sure("Forget an example", lines, "Forget for good")) {
+    if (await sure("Forget an example", lines, "Forget for good", true)) {
       if (await change(() => api.forget(state.version, example, last))) app.tray.delete(example.id);
       leaveIfGone();
     }

@@ -41,16 +41,16 @@ export function ask(title: string, text: string, value: string, action: string):
   });
 }
 
-export async function sure(title: string, lines: string[], action: string): Promise<boolean> {
+export async function sure(title: string, lines: string[], action: string, danger = false): Promise<boolean> {
   const answer = await open(title, (close) => [
     ...lines.map((line) => h("p", {}, line)),
-    buttons(action, () => close("yes"), () => close(null)),
+    buttons(action, () => close("yes"), () => close(null), danger),
   ]);
   return answer === "yes";
 }
 
-function buttons(action: string, yes: () => void, no: () => void): HTMLElement {
-  const go = h("button", { class: "primary", onclick: yes }, action);
+function buttons(action: string, yes: () => void, no: () => void, danger = false): HTMLElement {
+  const go = h("button", { class: danger ? "primary danger" : "primary", onclick: yes }, action);
   return h("div", { class: "row end" }, h("button", { onclick: no }, "Leave it"), go);
 }
 

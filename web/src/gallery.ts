@@ -83,7 +83,7 @@ export function gallery(settings: GallerySettings): { element: HTMLElement; relo
         example.none
           ? h("span", { class: "answer none", title: `none of these; nearest ${example.answer}` }, h("span", { class: "ring" }), ` ${shorten(example.answer, 20)}?`)
           : h("span", { class: "answer" }, shorten(answer, 24)),
-        h("span", { class: "soft" }, percent(example.p)),
+        example.split !== "taught" && h("span", { class: "soft" }, percent(example.p)),
       ),
       example.given !== null && example.given !== answer && h("span", { class: "soft small" }, `labelled ${shorten(example.given, 20)}`),
     );

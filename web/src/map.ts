@@ -231,7 +231,7 @@ export function mapPanel(): { element: HTMLElement; stop: () => void } {
   const names = (context: CanvasRenderingContext2D, ink: string, paper: string): void => {
     const state = app.state;
     if (!points || !state) return;
-    context.font = "600 12px system-ui, sans-serif";
+    context.font = "700 13px system-ui, sans-serif";
     context.textAlign = "center";
     context.textBaseline = "middle";
     context.lineJoin = "round";
@@ -246,9 +246,9 @@ export function mapPanel(): { element: HTMLElement; stop: () => void } {
       const half = context.measureText(text).width / 2 + 8;
       if (taken.some(([tx, ty, th]) => Math.abs(tx - x) < th + half && Math.abs(ty - y) < 18)) continue;
       taken.push([x, y, half]);
-      context.lineWidth = 4;
+      context.lineWidth = 6;
       context.strokeStyle = paper;
-      context.globalAlpha = 0.85;
+      context.globalAlpha = 0.9;
       context.strokeText(text, x, y);
       context.globalAlpha = 1;
       context.fillStyle = ink;

@@ -54,7 +54,7 @@ export function qualityScreen(root: HTMLElement): Screen {
           table(
             "Classes, weakest first",
             ["class", "right", "rows"],
-            weak.slice(0, 50).map((each) => [link(each.name), percent(each.right / each.rows), number(each.rows)]),
+            weak.slice(0, 50).map((each) => [link(each.name), `${Math.floor((100 * each.right) / each.rows)} %`, number(each.rows)]),
           ),
       ),
       h("h2", {}, "Labels to look at again"),

@@ -180,7 +180,7 @@ export function queueScreen(root: HTMLElement): Screen {
         { class: "answer-list" },
         ...collected.slice(-8).reverse().map(({ example, label }) => h("li", {}, picture(example), h("span", {}, shorten(label!, 24)))),
       ),
-      h("button", { class: "primary", disabled: off || !collected.length || app.busy, onclick: () => void teach() }, `Teach ${count(collected.length, "answer")}`),
+      h("button", { class: "primary", disabled: off || !collected.length || app.busy, onclick: () => void teach() }, collected.length ? `Teach ${count(collected.length, "answer")}` : "Teach answers"),
       h("p", {}, autoField, h("label", { for: "auto" }, ` Teach after every ${taughtAt} answers`)),
     );
   };

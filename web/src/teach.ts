@@ -77,7 +77,7 @@ export function teachScreen(root: HTMLElement): Screen {
           h("button", { class: "plain", "aria-label": "Show everything", onclick: () => setFilter(EVERYTHING) }, "×"),
         ),
       classes?.size === 1 && h("a", { href: `#/class/${encodeURIComponent(title)}` }, "Open class"),
-      h("span", { class: "legend soft small" }, "Colour: answer. Paler: less sure. Light centre: taught. Square: tests."),
+      shows === "map" && h("span", { class: "legend soft small" }, "Colour: answer. Paler: less sure. Light centre: taught. Square: tests."),
     );
   };
   const show = (to: "map" | "list"): void => {
