@@ -12,6 +12,7 @@ from PIL import Image
 from starlette.testclient import TestClient
 from studio_pages import BASE, HEADERS, PORT, TOKEN, Page
 
+from command_runs import run_command
 from gptree.studio import uploads
 from gptree.studio.guard import MOST_JSON, POLICY, new_token
 from gptree.studio.server import bind, hosts_of
@@ -54,6 +55,25 @@ def test_it_listens_on_the_loopback_address_and_a_free_port() -> None:
     assert 0 < first != second > 0
     assert hosts_of("127.0.0.1", 5) == ["127.0.0.1:5", "localhost:5", "[::1]:5"]
     assert hosts_of("192.0.2.1", 5) == ["192.0.2.1:5"]
+
+
+def test_another_host_needs_i_know_and_is_told_what_that_means(monkeypatch: pytest.MonkeyPatch) -> None:
+    served = []
+    monkeypatch.setattr("gptree.studio.server.serve", lambda *_, host, **how: served.append(host))
+    refused = run_command("studio", "--host", "0.0.0.0", "--no-browser", code=2).stderr
+    assert "not encrypted" in refused
+    assert "--i-know" in refused
+    assert "can change this project" in run_command("studio", "--host", "0.0.0.0", "--i-know").stderr
+    run_command("studio")
+    assert served == ["0.0.0.0", "127.0.0.1"]
+
+
+def test_secrets_are_compared_in_constant_time(stranger: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    compared = []
+    monkeypatch.setattr("gptree.studio.guard.secrets.compare_digest", lambda *both: bool(compared.append(both)))
+    stranger.cookies.set(f"gptree-{PORT}", "wrong")
+    assert stranger.get(f"/?token={TOKEN}").status_code == 401  # even the right one, when nothing is the same
+    assert [given for given, _ in compared] == [TOKEN.encode(), b"wrong"]
 
 
 def test_a_token_has_192_bits_and_is_another_one_every_time() -> None:
@@ -138,8 +158,10 @@ def test_every_answer_has_the_headers(empty: Page, path: str) -> None:
     headers = empty.client.get(path).headers
     assert headers["content-security-policy"] == POLICY
     assert "unsafe" not in POLICY
-    assert POLICY.startswith("default-src 'none'; script-src 'self'; style-src 'self';")
-    assert {"form-action 'none'", "base-uri 'none'", "frame-ancestors 'none'"} <= set(POLICY.split("; "))
+    assert POLICY.split("; ") == [
+        *("default-src 'none'", "script-src 'self'", "style-src 'self'", "img-src 'self' data: blob:"),
+        *("connect-src 'self'", "form-action 'none'", "base-uri 'none'", "frame-ancestors 'none'"),
+    ]
     assert headers["x-content-type-options"] == "nosniff"
     assert headers["referrer-policy"] == "no-referrer"
     assert headers["cross-origin-opener-policy"] == "same-origin"
