@@ -129,7 +129,10 @@ class Answers:
 
     def right(self) -> np.ndarray:
         """(n,) whether the shown answer is the label of a test row."""
-        return np.array([answer.label is not None and answer.label == answer.truth for answer in self], dtype=bool)
+        found = np.zeros(len(self), dtype=bool)
+        for row in np.flatnonzero(self.test & ~self.none).tolist():
+            found[row] = self._label(int(self.best[row])) == self.truth[row]
+        return found
 
     # ------------------------------------------------------------------------------------------------------- files
 

@@ -56,7 +56,8 @@ _FIELDS = [each.name for each in fields(Example)]
 
 def to_lines(examples: Iterable[Example]) -> str:
     """Examples as JSONL."""
-    return "".join(json.dumps(vars(each), ensure_ascii=False, allow_nan=False) + "\n" for each in examples)
+    written = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
+    return "".join(written(vars(each)) + "\n" for each in examples)
 
 
 def from_lines(path: Path) -> dict[str, Example]:
