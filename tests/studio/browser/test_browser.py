@@ -11,6 +11,7 @@ from typing import Any
 import axe_playwright_python
 import numpy as np
 import pytest
+from PIL import Image, ImageDraw, ImageFont, ImageOps
 from playwright.sync_api import Page, expect
 from sklearn.datasets import load_digits
 
@@ -39,6 +40,23 @@ def version(page: Page) -> int:
 def picture(page: Page, name: str) -> None:
     if PICTURES:
         page.screenshot(path=Path(PICTURES) / f"{name}.png")
+
+
+def film(folder: Path) -> None:
+    """Four of the pictures as one, for README."""
+    steps = {
+        "studio-1-tree": "1  A folder becomes a tree",
+        "studio-2-five-examples": "2  Five examples of a new class",
+        "studio-3-what-changed": "3  What changed",
+        "studio-4-taken-back": "4  Taken back, to the last bit",
+    }
+    whole = Image.new("RGB", (1440, 2 * 494), "#ffffff")
+    for number, (name, words) in enumerate(steps.items()):
+        left, top = 724 * (number % 2), 494 * (number // 2)
+        ImageDraw.Draw(whole).text((left + 6, top + 8), words, "#1b2226", ImageFont.load_default(20))
+        frame = Image.open(folder / f"{name}.png").convert("RGB").resize((716, 447), Image.Resampling.LANCZOS)
+        whole.paste(ImageOps.expand(frame, 1, "#c9cfd2"), (left, top + 40))
+    whole.quantize(128, dither=Image.Dither.NONE).save(folder / "film.png", optimize=True)
 
 
 def choose(page: Page, digit: int, n: int = 5) -> None:
@@ -331,6 +349,7 @@ def test_film(served: Callable[..., Any], visit: Callable[..., Page], tmp_path: 
     page.wait_for_selector('body[data-version="3"]')
     page.wait_for_timeout(500)
     picture(page, "studio-4-taken-back")
+    film(Path(PICTURES or ""))
     for name in ("queue", "quality", "history"):
         page.goto(f"{server.base}#/{name}")
         page.wait_for_selector({"queue": ".reasons", "quality": ".charts svg path", "history": ".journal li"}[name])
