@@ -115,6 +115,14 @@ def test_a_model_remembers_its_encoder(run: Run, tmp_path: Path, fitted: Path) -
     assert load_model(fitted).encoder_ == tiny().describe()
 
 
+def test_sessions_of_pictures_are_reported_by_their_names(run: Run, tmp_path: Path) -> None:
+    photos(tmp_path / "all", 6)
+    split = ("--base", 2, "--way", 1, "--shot", 2, "--seeds", 1, "--method", "class-mean", "--encoder", "tiny/1")
+    run("fscil", tmp_path / "all", *split, "--out", tmp_path / "run")
+    details = json.loads((tmp_path / "run" / "details.jsonl").read_text())
+    assert all(name.startswith(f"{label}/") for name, label, *_ in details["mistakes"])
+
+
 def test_vectors_and_pictures_of_another_encoder_are_refused(run: Run, tmp_path: Path, fitted: Path) -> None:
     root = photos(tmp_path / "new", 2, ("blue",))
     for name in ("tiny/1", "tiny/2"):

@@ -15,6 +15,7 @@ import typer
 from gptree.cli import options
 from gptree.cli.console import check_parent, clear_errors, print_json, print_table, say, shows_progress
 from gptree.cli.data import Data, read_data
+from gptree.cli.encoding import Encoding
 from gptree.cli.models import check_width, class_numbers
 from gptree.protocols import (
     METRICS,
@@ -74,6 +75,9 @@ def fscil(
     ids: options.Ids = None,
     test_features: Annotated[str | None, typer.Option(help="--features of the test file, if others.")] = None,
     test_labels: Annotated[str | None, typer.Option(help="--labels of the test file, if others.")] = None,
+    encoder: options.Encoder = None,
+    weights: options.Weights = None,
+    download: options.Download = False,
     as_json: options.Json = False,
 ) -> None:
     """Teach a model its classes session by session, and measure it after every session.
@@ -89,9 +93,10 @@ def fscil(
     """
     check_parent(out)
     run = RunFolder.open(out)
-    train = read_data(data, features, labels, ids=ids)
+    encoding = Encoding(encoder, weights, download)
+    train = read_data(data, features, labels, ids=ids, encoding=encoding)
     test_features = test_features or features
-    held_out = None if test is None else _read_test(test, (test_features, test_labels, labels, ids), train)
+    held_out = None if test is None else _read_test(test, (test_features, test_labels, labels, ids), train, encoding)
     split = {"base": base, "way": way, "shot": shot}
     name = next((row["data"] for row in run.all_rows()), data.stem)  # the same data may have another name by now
     if lists is None:
@@ -125,7 +130,9 @@ def _named(name: str, strategy: str | None) -> str:
 # ---------------------------------------------------------------------------------------------------------- streams
 
 
-def _read_test(path: Path, names: tuple[str | None, str | None, str | None, str | None], train: Data) -> Data:
+def _read_test(
+    path: Path, names: tuple[str | None, str | None, str | None, str | None], train: Data, encoding: Encoding
+) -> Data:
     """The test rows, with labels of the same type as those of the training rows.
 
     `names` are those of features, test labels, labels and ids.
@@ -133,7 +140,7 @@ def _read_test(path: Path, names: tuple[str | None, str | None, str | None, str 
     features, test_labels, labels, ids = names
     if path.suffix.lower() == ".npy" and test_labels is None:
         raise ValueError(f"{path} holds features only: name the file of the labels with --test-labels.")
-    test = read_data(path, features, test_labels or labels, ids=ids, known_columns=train.columns)
+    test = read_data(path, features, test_labels or labels, ids=ids, known_columns=train.columns, encoding=encoding)
     check_width(test, train.X.shape[1])
     classes = np.unique(np.asarray(train.y))
     return replace(test, y=classes[class_numbers(test, classes)])
