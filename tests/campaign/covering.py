@@ -22,6 +22,7 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import CodeType
@@ -36,6 +37,9 @@ TIMES, MORE = 10.0, 20.0
 CLOCK = 5.0
 #: Seconds by the clock after which a test without a mutant counts as failed.
 RECORDED = 240
+#: The share of tests, and of files, that may fail without a mutant, as some do beside other versions of other packages.
+MOST_BROKEN = 0.05
+FINE = (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED)
 #: What killed a mutant if no test did.
 DEAD = "a hang or the end of the process"
 
@@ -164,13 +168,13 @@ class Tracer:
     def __init__(self, project: Project) -> None:
         files = [path for name in project.packages for path in (project.source / name).rglob("*.py")]
         self.names = {str(path): str(path.relative_to(project.source)) for path in files}
-        self.seconds, self.failed = dict[str, float](), set[str]()
+        self.seconds, self.failed, self.skipped = dict[str, float](), set[str](), set[str]()
         self.lines = defaultdict[str, set[tuple[str, int]]](set)
         self.shared = set[tuple[str, int]]()
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.outcome != "passed":
-            self.failed.add(report.nodeid)
+            (self.skipped if report.skipped else self.failed).add(report.nodeid)
 
     @pytest.hookimpl(wrapper=True)
     def pytest_fixture_setup(self, fixturedef: Any) -> Any:
@@ -211,7 +215,7 @@ class Tracer:
     def record(self) -> dict[str, Any]:
         """Tests that passed, as JSON."""
         tests = {}
-        for name in sorted(set(self.seconds) - self.failed):
+        for name in sorted(set(self.seconds) - self.failed - self.skipped):
             lines = defaultdict[str, list[int]](list)
             for path, number in sorted(self.lines[name] | self.shared):
                 lines[self.names[path]].append(number)
@@ -219,30 +223,46 @@ class Tracer:
         return tests
 
 
-def cases(project: Project) -> list[Case]:
-    """All tests that pass, from what is kept and what is run anew."""
-    found = []
-    for file in project.test_files():
-        kept = project.records / f"{file.replace('/', '.')}.json"
-        record = json.loads(kept.read_text()) if kept.exists() else {"hashes": {}}
-        if not record["hashes"] or record["hashes"] != _hashes(project, record["hashes"]):
-            record = in_child(lambda file=file: _recorded(project, file))
-            if record is None:
-                raise SystemExit(f"the tests of {file} end the process without any mutant: mend them first.")
-            kept.parent.mkdir(parents=True, exist_ok=True)
-            kept.write_text(json.dumps(record))
-            print(f"{file}: {len(record['tests'])} tests", flush=True)
-        for name, test in record["tests"].items():
-            found.append(Case(name, test["seconds"], {path: set(lines) for path, lines in test["lines"].items()}))
-    return found
+def cases(project: Project, jobs: int = 1) -> list[Case]:
+    """All tests that pass, from what is kept and what is run anew. Those that fail are named and left out."""
+    with ThreadPoolExecutor(jobs) as pool:
+        records = list(pool.map(lambda file: _kept(project, file), project.test_files()))
+    tests = {name: test for record in records for name, test in record["tests"].items()}
+    failed = [name for record in records for name in record["failed"]]
+    if failed:
+        print(f"left out, since they fail without any mutant: {', '.join(failed)}", flush=True)
+    for broken, every in ((failed, tests), ([name for name in failed if "::" not in name], records)):
+        if len(broken) > MOST_BROKEN * len(every):
+            raise SystemExit(f"{len(broken)} of {len(every)} fail without any mutant: mend them first.")
+    return [
+        Case(name, test["seconds"], {path: set(lines) for path, lines in test["lines"].items()})
+        for name, test in tests.items()
+    ]
+
+
+def _kept(project: Project, file: str) -> dict[str, Any]:
+    """The record of a test file; one whose tests end the process has failed as a whole."""
+    kept = project.records / f"{file.replace('/', '.')}.json"
+    record = json.loads(kept.read_text()) if kept.exists() else {"hashes": {}}
+    if "failed" in record and record["hashes"] == _hashes(project, record["hashes"]):
+        return record
+    record = in_child(lambda: _recorded(project, file))
+    if record is None:
+        return {"tests": {}, "failed": [file]}
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    kept.write_text(json.dumps(record))
+    print(f"{file}: {len(record['tests'])} tests", flush=True)
+    return record
 
 
 def _recorded(project: Project, file: str) -> dict[str, Any]:
     tracer = Tracer(project)
-    _pytest(project, file, tracer)
-    tests = tracer.record()
+    code = _pytest(project, file, tracer)
+    tests, failed = tracer.record(), sorted(tracer.failed)
+    if code not in FINE and not failed:
+        failed = [file]  # which cannot be imported
     used = {f"{project.source.relative_to(project.root)}/{path}" for test in tests.values() for path in test["lines"]}
-    return {"hashes": _hashes(project, {file, *used}), "tests": tests}
+    return {"hashes": _hashes(project, {file, *used}), "tests": tests, "failed": failed}
 
 
 def _hashes(project: Project, files: Any) -> dict[str, str]:
@@ -287,7 +307,7 @@ def first_failure(project: Project, tests: Sequence[Case], replaced: tuple[str, 
         for file in dict.fromkeys(test.file for test in tests):
             plugin = Chosen([test for test in tests if test.file == file])
             _limit(MORE)  # for the imports
-            if _pytest(project, file, plugin, "-x") not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
+            if _pytest(project, file, plugin, "-x") not in FINE:
                 return plugin.failed or file
         return ""
 

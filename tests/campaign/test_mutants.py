@@ -18,6 +18,7 @@ def f(x: int = 3) -> int:
         return -x * 2.0
     raise ValueError(f"{x + 1} is too many")
 def unused(x):
+    step = max(1, x // 3)
     for a, b in zip(x, x, strict=True):
         while a:
             a += x[-1]
@@ -54,6 +55,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
     for name, value in (("ROOT", invented.root), ("SOURCE", invented.source), ("PROJECT", invented)):
         monkeypatch.setattr(mutants, name, value)
     monkeypatch.syspath_prepend(tmp_path / "src")
+    monkeypatch.setattr(covering, "MOST_BROKEN", 0.5)
     monkeypatch.setattr(mutants, "DRAWN", ())
     return invented
 
@@ -95,10 +97,25 @@ def test_lines_of_tests_are_recorded_until_a_file_changes(project: Project, capf
     }
     assert "3 tests" in capfd.readouterr().out
     covering.cases(project)
-    assert not capfd.readouterr().out
+    assert (
+        capfd.readouterr().out == "left out, since they fail without any mutant: tests/maths/test_f.py::test_broken\n"
+    )
     (project.source / "maths" / "f.py").write_text(CODE.replace("require(", "len, ("))
     covering.cases(project)
     assert "3 tests" in capfd.readouterr().out
+
+
+def test_few_tests_and_files_may_fail_without_a_mutant(
+    project: Project, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    for name, text in (("dies", "import os; os._exit(3)"), ("imports", "import nothing_of_this_name")):
+        (project.root / "tests" / "maths" / f"test_{name}.py").write_text(text)
+    monkeypatch.setattr(covering, "MOST_BROKEN", 1.0)
+    assert len(covering.cases(project, jobs=2)) == 3
+    assert "test_f.py::test_broken, tests/maths/test_imports.py" in capfd.readouterr().out
+    monkeypatch.setattr(covering, "MOST_BROKEN", 0.9)
+    with pytest.raises(SystemExit, match="3 of 3 fail without any mutant: mend them first"):
+        covering.cases(project)
 
 
 def test_a_mutant_is_killed_by_a_test_that_executes_it(project: Project) -> None:
@@ -130,7 +147,7 @@ def test_a_test_that_fails_without_a_mutant_is_no_measure(project: Project, monk
     flaky = project.root / "tests" / "maths" / "test_f.py"
     text = flaky.read_text()
     flaky.write_text(text.replace("assert value == -6", "assert value == 6"))
-    monkeypatch.setattr(covering, "cases", lambda project: every)
+    monkeypatch.setattr(covering, "cases", lambda *_: every)
     rows = mutants.campaign(0, 100, jobs=1)
     assert len(rows) == len(mutants.draw(0, 100))
     assert "test_default" not in {row["by"].rpartition("::")[2] for row in rows}

@@ -58,8 +58,8 @@ def test_a_shared_kernel_is_evaluated_once(monkeypatch: pytest.MonkeyPatch) -> N
 def test_the_cache_keeps_to_its_bytes() -> None:
     X = features()
     with torch.no_grad():
-        assert Grams(kernel(), X, 40 * 40 * 8)._cached is not None
-        assert Grams(kernel(), X, 40 * 40 * 8 - 1)._cached is None
+        assert Grams(kernel(), X, 4 * 40 * 40 * 8)._cached is not None
+        assert Grams(kernel(), X, 4 * 40 * 40 * 8 - 1)._cached is None
 
 
 @torch.no_grad()

@@ -142,7 +142,7 @@ def test_the_gram_matrix_is_kept_where_it_fits() -> None:
     X = features(10)
     rows = torch.arange(3).unsqueeze(0)
     with torch.no_grad():
-        for bytes_, kept in ((799, False), (800, True)):
+        for bytes_, kept in ((3199, False), (3200, True)):
             grams = Grams(kernel(), X, bytes_)
             grams.block(torch.zeros(1, dtype=torch.long), rows, rows)
             assert (grams._full is not None) == kept

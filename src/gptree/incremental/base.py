@@ -216,6 +216,6 @@ def _on_rows(model: ForestModel, rows: Tensor) -> ForestModel:
     grams, posteriors = model.predictor.grams, model.predictor.posteriors
     place = torch.full((len(grams.X),), -1, device=rows.device)
     place[rows] = torch.arange(len(rows), device=rows.device)
-    fewer = Grams(grams.kernel, grams.X[rows].clone(), model.memory_budget // 4)
+    fewer = Grams(grams.kernel, grams.X[rows].clone(), model.memory_budget)
     moved = [replace(p, rows=place[p.rows]) for p in posteriors]
     return replace(model, predictor=NodePredictor(fewer, moved, model.memory_budget))

@@ -226,7 +226,7 @@ class _Frozen:
     def over(self, features: Tensor) -> ForestModel:
         """The same nodes as a model over more features."""
         model, predictor = self.model, self.model.predictor
-        grams = Grams(predictor.grams.kernel, features, model.memory_budget // 4)
+        grams = Grams(predictor.grams.kernel, features, model.memory_budget)
         return replace(
             model,
             trees=self.trees,
@@ -331,7 +331,7 @@ def _fitted(
     )
     new = [replace(p, nodes=p.nodes + n_fitted, rows=rows[p.rows]) for p in fits.posteriors]
     kernel = joined_kernels(kernel, new_kernel) if own and keeps else new_kernel
-    grams = Grams(kernel, features, config.memory_budget // 4)
+    grams = Grams(kernel, features, config.memory_budget)
     predictor = NodePredictor(grams, (*posteriors, *new), config.memory_budget)
     diagnostics = _together(source.diagnostics if keeps else None, fits.diagnostics, n_fitted)
     return ForestModel(trees, node_of, predictor, diagnostics, config.memory_budget)

@@ -74,7 +74,7 @@ def fit_nodes(
         )
     if inference.learn is not None:
         kernel = learn_kernel(inference.learning_problems(problems), kernel, X, inference.learn, work)
-    grams = Grams(kernel, X, memory_budget // 4)
+    grams = Grams(kernel, X, memory_budget)
     batches = grams.batches(problems, work)
     if effective_n_jobs(n_jobs) == 1:  # pyright: ignore[reportArgumentType]  (None means the backend's default)
         results = []

@@ -33,16 +33,16 @@ class Grams:
     kernel : Kernel
         One of batch shape (number of nodes,) has separate hyper-parameters at every node; then nothing is shared.
     X : tensor (n, d)
-    cache_bytes : int
-        With a shared kernel the whole Gram matrix is computed once, if it takes at most so many bytes.
+    memory_budget : int
+        With a shared kernel the whole Gram matrix is computed once, if it takes at most a quarter of so many bytes.
     """
 
-    def __init__(self, kernel: Kernel, X: Tensor, cache_bytes: int = 0) -> None:
+    def __init__(self, kernel: Kernel, X: Tensor, memory_budget: int = 0) -> None:
         self.kernel = kernel
         self.X = X
         self.per_node = len(kernel.batch_shape) > 0
         self.features = None if self.per_node else linear_features(kernel, X)
-        self._cache_bytes = cache_bytes
+        self._cache_bytes = memory_budget // 4
         self._full: Tensor | None = None
 
     def __getstate__(self) -> dict[str, Any]:

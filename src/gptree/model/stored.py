@@ -127,7 +127,7 @@ def model_from_parts(
     }
     ensure({"nodes", "sweeps"} <= diagnostics.keys(), f"{name} lacks its diagnostics.")
     _check_factors(posteriors, Grams(fitted, X), name)
-    grams = Grams(fitted.to(device), X.to(device), budget // 4)
+    grams = Grams(fitted.to(device), X.to(device), budget)
     placed = [replace(p, **{key: value.to(device) for key, value in vars(p).items()}) for p in posteriors]
     return ForestModel(
         trees=trees,

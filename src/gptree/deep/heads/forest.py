@@ -90,10 +90,10 @@ def as_forest(
         assert isinstance(kernel, ScaleKernel)
         kernel.outputscale = kernel.outputscale * scale**2
     points = normalize(head.points, dim=-1)
-    grams = Grams(kernel, points, 0)
+    grams = Grams(kernel, points)
     posteriors = [_to(_posterior(grams, *nodes, head.jitter), dtype, device) for nodes in _nodes_by_size(head)]
     nodes = torch.arange(head.tree.n_nodes, device=device)
-    features = Grams(kernel.to(device=device, dtype=dtype), points.to(device=device, dtype=dtype), memory_budget // 4)
+    features = Grams(kernel.to(device=device, dtype=dtype), points.to(device=device, dtype=dtype), memory_budget)
     return ForestModel(
         trees=(head.tree,),
         node_of=(nodes,),
