@@ -102,6 +102,12 @@ def test_progress_counts_every_node(n_jobs: int | None) -> None:
     assert sum(counts) == len(MIXED)
 
 
+def test_one_worker_is_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gptree.inference.fit, "_fit_parallel", lambda *_: [])
+    assert len(fit("ascent").posteriors) == len(fit("ascent", n_jobs=1).posteriors) > 0
+    assert not fit("ascent", n_jobs=2).posteriors
+
+
 def test_diagnostics_are_in_the_order_of_the_problems() -> None:
     fits = fit("ascent")
     assert fits.diagnostics.nodes.tolist() == list(range(len(MIXED)))

@@ -55,6 +55,11 @@ def test_a_shared_kernel_is_evaluated_once(monkeypatch: pytest.MonkeyPatch) -> N
     assert calls == [40]
 
 
+def test_finite_numbers_may_have_an_infinite_sum() -> None:
+    huge = torch.full((2, 2), 1e308, dtype=torch.float64)
+    assert gptree.inference.grams.finite(huge) is huge
+
+
 def test_the_cache_keeps_to_its_bytes() -> None:
     X = features()
     with torch.no_grad():

@@ -215,6 +215,13 @@ def test_nearest_within_rounding() -> None:
     assert first_nearest(np.array([[3.0, 1.0], [2.0, 2.0], [2.0, 0.5]]), 1.0).tolist() == [1, 2]
 
 
+def test_rows_are_as_near_within_the_rounding_of_the_longest() -> None:
+    """Of 64 dimensions; the first two rows lie around the mean, and the second is nearer by 5e-12."""
+    ones, aside = np.ones(64), np.eye(64)[0]
+    features = np.stack([ones + 1.00002e-3 * aside, ones - 1e-3 * aside, 0 * ones, 2 * ones])
+    assert kmeans_plus_plus_order(features, np.random.default_rng(0), 4)[0] == 0
+
+
 def test_no_more_rows_are_drawn_than_wanted() -> None:
     features = np.arange(8.0)[:, None]
     draws = [kmeans_plus_plus_order(features, np.random.default_rng(seed), limit=3) for seed in range(20)]

@@ -95,7 +95,7 @@ class Grams:
         """Problems in batches of similar size whose matrices hold at most a third of `work` numbers."""
         largest_padded = LARGEST_PADDED_CUDA if self.X.is_cuda else LARGEST_PADDED_CPU
         gathers_features = self.per_node or self.features is not None
-        width = self.X.shape[1] if gathers_features else 1
+        width = self.X.shape[1] * gathers_features
         return list(make_batches(problems, self.X.dtype, work // 3, largest_padded, width, self.uses_weight_space))
 
     def space(self, batch: NodeBatch) -> tuple[Space, Tensor | None, Tensor]:
