@@ -36,7 +36,7 @@ from gptree.experts.calibration import best_temperature, temperature_centre
 from gptree.experts.pool import pool_weights, robust_weights
 from gptree.experts.wrong_labels import label_noise, likelihood, right_label
 from gptree.incremental import Graft, Herding, KMeansExemplars, KMeansPlusPlusExemplars, RebuildTree, SessionTree
-from gptree.incremental.episodes import learn_novel_experts, make_episode
+from gptree.incremental.episodes import NOVEL_SHARES, learn_novel_experts, make_episode
 from gptree.incremental.exemplars import select_exemplars
 from gptree.inference import (
     CoordinateAscent,
@@ -326,7 +326,7 @@ def grown() -> Digests:
     X = random.normal(size=(8, 6))[y] + 0.5 * random.normal(size=(80, 6))
     base, first, second = y < 5, (y == 5) | (y == 6), y == 7
     found: Digests = {}
-    with small_random_features(lda=20, ridge=25), warnings.catch_warnings():
+    with small_random_features(lda=20, ridge=25, shares=NOVEL_SHARES), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for strategy in (None, Graft(), RebuildTree(), SessionTree()):
             growth = (

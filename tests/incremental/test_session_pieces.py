@@ -6,6 +6,8 @@ import math
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,6 +16,7 @@ import torch
 from gptree import GPForestClassifier, Growth, load_model
 from gptree.incremental import memorised
 from gptree.incremental.journal import _named
+from gptree.incremental.sessions import _twins
 from small_sizes import small_random_features
 
 BUDGET = 2**25
@@ -46,6 +49,13 @@ def test_every_model_of_a_session_has_the_same_shares_of_the_budget(tmp_path: Pa
     check(model.remove_classes([4]))
     model.save(tmp_path / "model")
     check(load_model(tmp_path / "model"))
+
+
+def test_twins_do_not_see_the_sign_of_zero() -> None:
+    base: Any = SimpleNamespace(y=torch.tensor([0, 1, 0]), X=torch.tensor([[0.0, 1.0], [0.0, 2.0], [-0.0, 3.0]]))
+    extra = torch.tensor([[-0.0, 1.0], [0.0, 3.0], [0.0, 2.0]])
+    registry: Any = SimpleNamespace(base=[SimpleNamespace(number=0, extra=extra)])
+    assert _twins(base, registry, 4).tolist() == [0, 2, -1, -1]
 
 
 @pytest.mark.parametrize(

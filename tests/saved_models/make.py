@@ -72,6 +72,7 @@ from gptree.deep import (
     mlp,
 )
 from gptree.experts import LDA, KernelDensity, KernelRidge, Pool, RandomFeatures, Ridge
+from gptree.incremental.episodes import NOVEL_SHARES
 from gptree.tree import BalancedTwoMeans, Chain, RandomBalanced, TwoMeans, Ward
 from small_sizes import small_random_features
 
@@ -479,7 +480,7 @@ def main(out: Path, *names: str) -> None:
     for key, make in MODELS.items():
         if names and key not in names:
             continue
-        with warnings.catch_warnings(), small_random_features(lda=25, ridge=25):
+        with warnings.catch_warnings(), small_random_features(lda=25, ridge=25, shares=NOVEL_SHARES):
             warnings.simplefilter("ignore")
             make().save(out / key / "model")
             np.savez_compressed(out / key / "expected.npz", **expected(out / key))
