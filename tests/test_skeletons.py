@@ -258,6 +258,7 @@ def test_grids_reach_into_builders_experts_and_inferences(tmp_path: Path) -> Non
     }
     assert GridSearchCV(mine, grid, cv=2).fit(X[:80], Y[:80]).best_score_ > 0.5
     by_name = {"tree": TreeBuilder.names(), "inference": ["coordinate-ascent", "gibbs"]}
-    assert GridSearchCV(GPTreeClassifier(device="cpu"), by_name, cv=2).fit(X[:80], Y[:80]).best_score_ > 0.5
+    plain = GPTreeClassifier(prior_mean="lda", device="cpu")
+    assert GridSearchCV(plain, by_name, cv=2).fit(X[:80], Y[:80]).best_score_ > 0.5
     with pytest.raises(ValueError, match="restarts must be at least 1"):
         model.set_params(tree__restarts=0)

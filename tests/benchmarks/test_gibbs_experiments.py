@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -189,8 +190,7 @@ def test_other_test_labels_change_the_report_but_not_the_choice(folder: Path, mo
 # -------------------------------------------------------------------------------------------------------- every method
 
 
-@pytest.mark.parametrize("method", GIBBS_METHODS)
-@pytest.mark.parametrize("data", ["cub200", "clinc150"])
+@pytest.mark.parametrize(("method", "data"), list(zip(GIBBS_METHODS, itertools.cycle(["cub200", "clinc150"]))))
 def test_a_trial_of_every_sampled_method(method: str, data: str, folder: Path) -> None:
     found = run_classes(trial(method, data), folder)
     assert len(found["validation"]) == 8
