@@ -56,10 +56,13 @@ def test_by_default_the_budget_grows_with_what_is_needed(monkeypatch) -> None:
 
 
 def test_what_experts_need() -> None:
-    """A pool fits one expert after the other, and keeps left-out predictions of all."""
+    """A pool fits one expert after the other, keeps the features of each, and compares them on some rows."""
     size = (1000, 50, 4, 8)
     experts = (LDA(), KernelRidge(), KernelDensity())
-    assert Pool(experts).fit_bytes(*size) == max(e.fit_bytes(*size) for e in experts) + 4 * 8 * 1000 * 4
+    beside = 3 * 8 * 1000 * 50 + 3 * 3 * 8 * 1000 * 4
+    assert Pool(experts).fit_bytes(*size) == max(e.fit_bytes(*size) for e in experts) + beside
+    few = KernelRidge(most_classes=3)
+    assert Pool((LDA(), few)).fit_bytes(*size) == Pool((LDA(),)).fit_bytes(*size)
     assert RandomFeatures(LDA(), 200).fit_bytes(*size) == 2 * 8 * 1000 * 200 + LDA().fit_bytes(1000, 200, 4, 8)
     few, many = (KernelRidge(at_most=n, choose_on=10).fit_bytes(20_000, 50, 4, 8) for n in (2000, 4000))
     assert many - few == 4 * (2 * (4000**2 - 2000**2) + 2000 * (50 + 12))

@@ -5,6 +5,8 @@ import json
 import gpytorch
 import numpy as np
 import pytest
+import torch
+from safetensors.torch import load_file
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.datasets import load_digits
 from sklearn.naive_bayes import GaussianNB
@@ -18,6 +20,7 @@ from gptree import (
     LearnKernel,
     load_model,
 )
+from gptree.estimators.storage import state_from_parts, state_to_parts
 from gptree.experts import LDA, Pool, RandomFeatures, Ridge
 from gptree.storage import StorageError, folder
 from gptree.tree import BalancedTwoMeans
@@ -113,3 +116,20 @@ def test_an_unknown_setting_in_the_file_is_an_error(tmp_path):
     path.write_text(json.dumps(document))
     with pytest.raises(StorageError, match=r"unknown here\. Import the module"):
         load_model(tmp_path)
+
+
+def test_files_hold_no_array_of_rows_times_classes(tmp_path):
+    """What is left out is computed again, from experts and rows; of other rows it cannot be."""
+    model = GPTreeClassifier(random_state=0, class_prior="empirical").fit(X, Y)
+    model.save(tmp_path / "model")
+    tensors = load_file(next((tmp_path / "model").glob("*.safetensors")))
+    assert "fit.left_out" not in tensors
+    loaded = load_model(tmp_path / "model")
+    np.testing.assert_allclose(loaded.left_out().probabilities, model.left_out().probabilities, rtol=0, atol=1e-12)
+    assert loaded.diagnostics_["doubtful"].tolist() == model.diagnostics_["doubtful"].tolist()
+    assert loaded.novelty_threshold() == pytest.approx(model.novelty_threshold(), abs=1e-12)
+    document, tensors = state_to_parts(model.state_)
+    document["n_features"] = X.shape[1]
+    tensors["experts.experts.2.points"] = tensors["experts.experts.2.points"].flip(0)
+    with pytest.raises(StorageError, match="left-out predictions are missing: the experts have other rows"):
+        state_from_parts(document, tensors, torch.device("cpu"), None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -19,13 +20,15 @@ from gptree.experts import (
     RandomFeatures,
     Ridge,
     SklearnExpert,
+    base,
     calibration,
     density,
+    examples,
     lda,
-    pool,
     products,
     ridge,
 )
+from gptree.experts.examples import row_chunks
 
 X, Y = blobs([5, 4, 6, 3], 7)
 EXAMPLES = Examples.of(X, Y)
@@ -38,9 +41,9 @@ NEW, _ = blobs([3, 3, 3, 2], 7, seed=4)
     ("rows", "classes", "scored"), [(10_000, 100, 5_242), (2_000, 100, 2_000), (9_000, 1_000, 1_000)]
 )
 def test_bytes_of_a_choice_are_those_of_its_arrays(rows: int, classes: int, scored: int) -> None:
-    """Scores of the grid and three copies at the rows of a choice, all left-out ones, and four pieces of these."""
-    piece = min(rows, 2**21 // classes + 1)
-    numbers = (6 + 3) * scored * classes + rows * classes + 4 * piece * classes
+    """Scores of the grid and three copies at the rows of a choice, and four pieces of left-out ones."""
+    piece = min(rows, 2**21 // classes + 64)
+    numbers = (6 + 3) * scored * classes + 4 * piece * classes
     assert calibration.tempering_bytes(6, rows, classes, 8) == 8 * numbers
     assert calibration.tempering_bytes(6, rows, classes, 4) == 4 * numbers
 
@@ -63,7 +66,8 @@ def test_bytes_of_experts(rows: int) -> None:
     assert Ridge().fit_bytes(rows, d, C, 8) == linear
     assert KernelRidge().fit_bytes(rows, d, C, 8) == kernel
     assert KernelDensity().fit_bytes(rows, d, C, 8) == dense
-    assert Pool().fit_bytes(rows, d, C, 8) == 8 * rows * C * 4 + max(lda, kernel, dense)
+    chosen_on = min(rows, 2**19 // C)
+    assert Pool().fit_bytes(rows, d, C, 8) == 8 * 3 * (3 * chosen_on * C + rows * d) + max(lda, kernel, dense)
     inner = LDA().fit_bytes(rows, 70, C, 8)
     assert RandomFeatures(LDA(), 70).fit_bytes(rows, d, C, 8) == 8 * 2 * rows * 70 + inner
     assert PriorScores(lambda raw: raw).fit_bytes(rows, d, C, 8) == 0
@@ -83,39 +87,48 @@ def test_rows_of_a_choice() -> None:
 
 
 def test_left_out_arrays_are_stored_in_single_precision_beyond_a_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(calibration, "MAX_DOUBLE_SIZE", 72)
-    assert calibration.storage_dtype(EXAMPLES) == torch.float64  # 18 · 4
-    monkeypatch.setattr(calibration, "MAX_DOUBLE_SIZE", 71)
-    assert calibration.storage_dtype(EXAMPLES) == torch.float32
+    monkeypatch.setattr(base, "MAX_DOUBLE_SIZE", 72)
+    assert LDA().fit(EXAMPLES).left_out.dtype == torch.float64  # 18 · 4
+    monkeypatch.setattr(base, "MAX_DOUBLE_SIZE", 71)
+    assert LDA().fit(EXAMPLES).left_out.dtype == torch.float32
 
 
-def test_examples_outside_a_choice_are_scored_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_examples_are_scored_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     calibrated = Examples.of(X, Y, calibration=torch.arange(18) < 9)
-    whole = LDA().fit(calibrated)
+    fit = Pool((LDA(), KernelDensity())).fit(calibrated)
+    whole = fit.left_out
     seen: list[int] = []
-    scores = calibration.fill_own
-    monkeypatch.setattr(calibration, "fill_own", lambda s, ex, rows: seen.append(len(rows)) or scores(s, ex, rows))
-    monkeypatch.setattr(calibration, "CHUNK_SIZE", 19)  # 4 rows of 4 classes
-    pieces = LDA().fit(calibrated)
-    assert seen == [4, 4, 1]
-    torch.testing.assert_close(pieces.left_out, whole.left_out, rtol=0, atol=1e-12)
-    seen.clear()
-    monkeypatch.setattr(calibration, "CHUNK_SIZE", 3)
-    LDA().fit(calibrated)
-    assert seen == [1] * 9
-
-
-def test_pools_are_scored_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[int] = []
-    pooled = pool.pooled
-    monkeypatch.setattr(pool, "pooled", lambda w, logs: seen.append(len(logs[0])) or pooled(w, logs))
-    monkeypatch.setattr(pool, "CHUNK_SIZE", 31)
-    Pool((LDA(), KernelDensity())).fit(EXAMPLES)
+    monkeypatch.setattr(base, "row_chunks", lambda rows, C: [seen.append(len(p)) or p for p in row_chunks(rows, C)])
+    monkeypatch.setattr(examples, "CHUNK_SIZE", 31)
+    monkeypatch.setattr(examples, "CHUNK_ROWS", 1)
+    torch.testing.assert_close(replace(fit).left_out, whole, rtol=0, atol=1e-12)
     assert seen == [7, 7, 4]
-    seen.clear()
-    monkeypatch.setattr(pool, "CHUNK_SIZE", 3)
-    Pool((LDA(), KernelDensity())).fit(EXAMPLES)
-    assert seen == [1] * 18
+    monkeypatch.setattr(examples, "CHUNK_ROWS", 9)
+    assert [len(rows) for rows in calibrated.chunks()] == [9, 9]
+    folds = torch.cat([calibrated.folds[rows] for rows in calibrated.chunks()])
+    assert torch.equal(folds, folds.sort().values)
+
+
+def test_the_values_of_a_large_grid_are_tried_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = [expert.fit(EXAMPLES) for expert in (LDA(), KernelRidge(), KernelDensity())]
+    monkeypatch.setattr(calibration, "MAX_GRID_SIZE", 0)
+    for one, expert in zip(whole, (LDA(), KernelRidge(), KernelDensity()), strict=True):
+        torch.testing.assert_close(expert.fit(EXAMPLES).left_out, one.left_out, rtol=0, atol=1e-12)
+    assert calibration.tempering_bytes(9, 18, 4, 8) == 8 * 4 * (5 * 18 + 4 * 18)
+
+
+def test_a_pool_does_without_an_expert_that_does_not_pay() -> None:
+    ridge = KernelRidge(most_classes=3)
+    fit = Pool((LDA(), ridge, KernelDensity())).fit(EXAMPLES)
+    without = Pool((LDA(), KernelDensity()))
+    assert torch.equal(fit.left_out, without.fit(EXAMPLES).left_out)
+    settled = Pool((LDA(), ridge, KernelDensity())).settled(fit.expert)
+    assert [type(each) for each in settled.experts] == [LDA, KernelDensity]
+    assert len(Pool((ridge,)).fit(EXAMPLES).expert.experts) == 1  # somebody has to be asked
+    assert len(Pool((LDA(), KernelRidge(most_classes=4))).fit(EXAMPLES).expert.experts) == 2
+    assert not Pool((ridge,)).pays(4)
+    assert KernelRidge().pays(1_600)
+    assert not KernelRidge().pays(1_601)
 
 
 def test_temperature_centre() -> None:

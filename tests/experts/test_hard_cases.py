@@ -218,13 +218,13 @@ def test_more_classes_than_kernel_ridge_looks_at():
 
 
 def test_large_left_out_arrays_are_single(monkeypatch):
-    monkeypatch.setattr("gptree.experts.calibration.MAX_DOUBLE_SIZE", 30)
+    monkeypatch.setattr("gptree.experts.base.MAX_DOUBLE_SIZE", 30)
     X, y = blobs([4, 4, 4], 5)
-    single = Pool().fit(Examples.of(X, y))
+    single = Pool().fit(Examples.of(X, y)).left_out
     monkeypatch.undo()
-    double = Pool().fit(Examples.of(X, y))
-    assert single.left_out.dtype == torch.float32
-    torch.testing.assert_close(single.left_out.double(), double.left_out, rtol=0, atol=1e-5)
+    double = Pool().fit(Examples.of(X, y)).left_out
+    assert single.dtype == torch.float32
+    torch.testing.assert_close(single.double(), double, rtol=0, atol=1e-5)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")

@@ -16,7 +16,11 @@ from gptree.experts import (
     FittedRidge,
     KernelDensity,
     KernelRidge,
+    LeftOutScores,
+    Pool,
+    RandomFeatures,
     Ridge,
+    in_chunks,
 )
 
 UNEQUAL, EQUAL = [4, 2, 7, 3, 5], [4, 4, 4]
@@ -83,7 +87,8 @@ class TestEveryExpert:
     def test_computing_in_chunks_changes_nothing(self, expert, monkeypatch):
         examples = Examples.of(*blobs([5, 1, 6, 3, 2, 1], 7))
         whole = expert.fit(examples)
-        monkeypatch.setattr("gptree.experts.calibration.CHUNK_SIZE", 20)
+        monkeypatch.setattr("gptree.experts.examples.CHUNK_SIZE", 20)
+        monkeypatch.setattr("gptree.experts.examples.CHUNK_ROWS", 1)
         monkeypatch.setattr("gptree.experts.products.CHUNK_SIZE", 40)
         chunked = expert.fit(examples)
         torch.testing.assert_close(chunked.left_out, whole.left_out, **EXACT)
@@ -102,6 +107,26 @@ class TestEveryExpert:
             FittedKernelDensity: lambda: density_scores(examples, fit.expert.sharpness),
         }[type(fit.expert)]()
         torch.testing.assert_close(fit.left_out, (fit.expert.temperature * scores).log_softmax(1), **EXACT)
+
+    def test_the_fitted_expert_finds_them_again(self, expert, monkeypatch):
+        X, y = blobs([5, 1, 6, 3, 2, 1], 7)
+        weights = torch.rand(len(y), generator=torch.Generator().manual_seed(0), dtype=torch.float64) + 0.5
+        monkeypatch.setattr("gptree.experts.calibration.MAX_CALIBRATION_SIZE", 0)
+        monkeypatch.setattr("gptree.experts.calibration.MIN_CALIBRATION_ROWS", 9)
+        for each in (expert, Pool((expert, LDA((0.5,)))), RandomFeatures(expert, 20)):
+            fit = each.fit(Examples.of(X, y, weights=weights))
+            assert fit.expert.knows_left_out(X, y)
+            again = LeftOutScores(fit.expert, X, y, 6, weights)
+            assert len(again) == len(X)
+            torch.testing.assert_close(again.dense(), fit.left_out, **EXACT)
+            torch.testing.assert_close(again[y == 2], fit.left_out[y == 2], **EXACT)
+            torch.testing.assert_close(again[-1], fit.left_out[-1], **EXACT)
+            for scores in (again, fit.left_out):
+                rows, parts = zip(*in_chunks(scores), strict=True)
+                torch.testing.assert_close(torch.cat(parts), fit.left_out[torch.cat(rows)], **EXACT)
+            assert not fit.expert.knows_left_out(X.float(), y) or isinstance(expert, KernelRidge | KernelDensity)
+        if isinstance(expert, KernelRidge | KernelDensity):
+            assert not expert.fit(Examples.of(X, y)).expert.knows_left_out(X.flip(0), y)
 
     def test_the_order_of_examples_does_not_matter(self, expert):
         X, y = blobs([5, 1, 4, 6], 7)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import gptree.model.prior_means
-from gptree.model import training_log_odds
+from gptree.model import PathTable, training_log_odds
 from gptree.tree import Chain, ClassTree, RandomBalanced, class_log_probabilities, node_log_odds
 
 
@@ -121,6 +121,42 @@ def test_one_row_of_scores_serves_all() -> None:
         assert means is not None
         expected = torch.full((len(rows[v]),), slow_log_odds(tree, scores, v, 0), dtype=torch.float64)
         torch.testing.assert_close(means, expected)
+
+
+@pytest.mark.parametrize("scale", [3.0, 2_000.0], ids=["as they are", "beyond the smallest number"])
+def test_a_table_of_paths_holds_what_dense_scores_give(scale: float) -> None:
+    """Rows come in any order and in pieces; every node finds the means of its own rows, of every tree."""
+    trees, y = [random_tree(9, seed) for seed in (1, 2)], np.random.default_rng(0).integers(0, 9, 30)
+    scores = random_scores(30, 9, 4, scale)
+    table = PathTable(trees, y, scores)
+    for rows in torch.randperm(30, generator=torch.Generator().manual_seed(0)).split(7):
+        table.add(rows, scores[rows] + 5.0)  # constants of a row cancel
+    found = table.done()
+    some = torch.arange(30) % 3 > 0
+    fewer, places = found.some(some), np.flatnonzero(some.numpy())
+    for t, tree in enumerate(trees):
+        below = [np.isin(y, tree.members(v)) for v in range(tree.n_nodes)]
+        rows = [np.flatnonzero(mine) for mine in below]
+        means = training_log_odds(tree, found, range(tree.n_nodes), rows, t)
+        dense = training_log_odds(tree, scores, range(tree.n_nodes), rows)
+        again = training_log_odds(tree, fewer, range(tree.n_nodes), [np.flatnonzero(m[places]) for m in below], t)
+        for one, other, part, mine in zip(means, dense, again, rows, strict=True):
+            torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-10)
+            assert torch.equal(part, one[np.isin(mine, places)])
+    assert sum(map(len, found.values)) == sum(int(tree.leaf_depth[tree.position[y]].sum()) for tree in trees)
+
+
+def test_a_table_refuses_scores_that_are_not_finite() -> None:
+    table = PathTable([random_tree(4, 1)], np.array([0, 3]), torch.zeros(1, dtype=torch.float64))
+    table.add(torch.arange(2), torch.full((2, 4), torch.nan, dtype=torch.float64))
+    with pytest.raises(ValueError, match="prior mean that is not finite: bound the scores"):
+        table.done()
+
+
+def test_paths_to_all_leaves() -> None:
+    for tree in (random_tree(12, 3), random_tree(1, 0), Chain().build(np.zeros((5, 1)), list(range(5)), 0)):
+        paths = [[node for node, _ in tree.path(int(c))] for c in tree.order]
+        assert tree.path_nodes.tolist() == [node for path in paths for node in path]
 
 
 def test_no_scores_are_no_means() -> None:

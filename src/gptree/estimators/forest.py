@@ -163,7 +163,7 @@ class _TreeClassifier(ForgetMixin, OpenSetMixin, AnswersMixin, ExplainMixin, Lef
                 codes, origins = codes[rows], origins[rows]
             else:
                 rows = Rows(features, on_sphere(feature_map, features), X, codes, mask, counted)
-                prior = fit_prior(expert, rows, len(classes))
+                prior = fit_prior(expert, rows, len(classes), trees, log_prior)
                 if self._chooses_scale() and inference.learn is None and prior.informed:
                     about = (rows, classes.tolist(), expert, prior, log_prior)
                     evidence = self._scale_evidence(*about, large_nodes, shared)
@@ -200,8 +200,8 @@ class _TreeClassifier(ForgetMixin, OpenSetMixin, AnswersMixin, ExplainMixin, Lef
         kernel = as_kernel(make_kernel("rbf", DEFAULT_SCALE), *self._placement())
 
         def fit(kept: Rows) -> tuple[ForestModel, Callable[[Rows], Tensor]]:
-            prior = fit_prior(settled, kept, len(labels))
             trees = self._build_trees(kept.features, kept.codes, labels, [seed], kept.counted)
+            prior = fit_prior(settled, kept, len(labels), trees, log_prior)
             data = _training_data(kept, labels, prior, log_prior)
             model = fit_forest(trees, data, kernel, EXPERT_SWEEPS, large_nodes=large_nodes, **shared)
             assert prior.experts is not None
@@ -256,12 +256,12 @@ class _TreeClassifier(ForgetMixin, OpenSetMixin, AnswersMixin, ExplainMixin, Lef
 
 def _training_data(rows: Rows, labels: list[Any], prior: ExpertPrior, log_prior: np.ndarray | None) -> TrainingData:
     """What the nodes see of rows: the held-out ones alone, if there are any."""
-    left_out, beliefs = prior.left_out, prior.weights
+    odds, beliefs = prior.odds, prior.weights
     if rows.held_out is not None:
         seen = torch.as_tensor(rows.held_out, device=rows.features.device)
-        left_out, beliefs = (None if each is None else each[seen] for each in (left_out, beliefs))
+        odds, beliefs = None if odds is None else odds.some(seen), None if beliefs is None else beliefs[seen]
         rows = rows.some(rows.held_out)
-    scores, weights = with_prior(left_out, log_prior, rows.features), rows.counted
+    scores, weights = odds if odds is not None else with_prior(None, log_prior, rows.features), rows.counted
     if beliefs is not None:
         weights = beliefs if weights is None else beliefs * weights
     return TrainingData(rows.features, rows.codes, labels, scores, weights)

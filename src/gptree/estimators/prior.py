@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from gptree.experts import Examples, Expert, FittedExpert
+from gptree.experts import Examples, Expert, Fit, FittedExpert, LeftOutScores
 from gptree.experts.wrong_labels import label_noise, right_label
+from gptree.model import PathOdds, PathTable
+from gptree.tree import ClassTree
 
 #: Likelihood weight of every point where all classes have one example: the experts decide, and the variances keep their
 #: order for `novelty_score`.
@@ -46,8 +49,10 @@ class ExpertPrior:
     """The fitted source of prior means."""
 
     experts: FittedExpert | None = None
-    left_out: Tensor | None = None
+    left_out: Tensor | LeftOutScores | None = None
     """(n, C) left-out log-probabilities at the training rows."""
+    odds: PathOdds | None = None
+    """What they say, class prior included, about the decisions on the paths of the rows' own classes."""
     weights: Tensor | None = None
     """(n,) likelihood weights of the rows: the belief that their labels are right. None is 1 each."""
     noise: float = 0.0
@@ -56,8 +61,16 @@ class ExpertPrior:
     """Whether the left-out predictions know anything of the class they are asked about."""
 
 
-def fit_prior(expert: Expert | None, rows: Rows, n_classes: int) -> ExpertPrior:
+def fit_prior(
+    expert: Expert | None,
+    rows: Rows,
+    n_classes: int,
+    trees: Sequence[ClassTree] = (),
+    log_prior: np.ndarray | None = None,
+) -> ExpertPrior:
     """Fit the source of prior means, and see which labels are to be believed.
+
+    `trees` are those whose nodes will be fitted, `log_prior` (C,) is the class prior that is added to the scores.
 
     Where every class has one example, left-out predictions know nothing of the class they are asked about: the experts'
     errors there teach nothing, and the GP is given almost no say.
@@ -69,17 +82,31 @@ def fit_prior(expert: Expert | None, rows: Rows, n_classes: int) -> ExpertPrior:
     calibration = None if rows.held_out is None else torch.as_tensor(rows.held_out, device=sphere.device)
     examples = Examples.of(sphere, y, n_classes, raw=rows.raw, calibration=calibration, weights=rows.counted)
     fit = expert.fit(examples)
+    own, odds = _streamed(fit, examples, rows.codes, trees, log_prior)
+    again = rows.held_out is None and fit.expert.knows_left_out(sphere, y)
+    left_out = LeftOutScores(fit.expert, sphere, y, n_classes, rows.counted) if again else fit.left_out
+    prior = ExpertPrior(fit.expert, left_out, odds)
     if not bool(fit.usable.any()):
-        return ExpertPrior(fit.expert, fit.left_out, torch.full_like(sphere[:, 0], ONE_SHOT_WEIGHT))
-    own = own_probability(fit.left_out, y).to(sphere.dtype)
+        return replace(prior, weights=torch.full_like(sphere[:, 0], ONE_SHOT_WEIGHT))
     asked = fit.usable if calibration is None else fit.usable & calibration
     noise = label_noise(own[asked], n_classes, examples.weights[asked])
     if noise == 0.0:
-        return ExpertPrior(fit.expert, fit.left_out, informed=True)
+        return replace(prior, informed=True)
     beliefs = torch.where(fit.usable, right_label(own, noise, n_classes), torch.ones_like(own))
-    return ExpertPrior(fit.expert, fit.left_out, beliefs, noise, informed=True)
+    return replace(prior, weights=beliefs, noise=noise, informed=True)
 
 
-def own_probability(left_out: Tensor, y: Tensor) -> Tensor:
-    """(n,) what log-probabilities (n, C) give to the classes y (n,)."""
-    return left_out.gather(1, y[:, None])[:, 0].exp()
+def _streamed(
+    fit: Fit, examples: Examples, codes: np.ndarray, trees: Sequence[ClassTree], log_prior: np.ndarray | None
+) -> tuple[Tensor, PathOdds | None]:
+    """The left-out probabilities of the rows' own classes (n,), and the log-odds on their paths."""
+    own = torch.empty_like(examples.X[:, 0])
+    table = PathTable(trees, codes, examples.X) if trees else None
+    prior = 0.0 if log_prior is None else torch.as_tensor(log_prior).to(examples.X)
+    for rows in examples.chunks():
+        scores = fit.at(rows)
+        mine = scores.gather(1, examples.y[rows, None])[:, 0]
+        own[rows] = (mine - scores.logsumexp(1)).exp().to(own.dtype)
+        if table is not None:
+            table.add(rows, scores + prior)
+    return own, None if table is None else table.done()

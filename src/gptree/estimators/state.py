@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, overload
 
 import numpy as np
 import torch
@@ -13,9 +13,8 @@ from torch import Tensor
 
 from gptree.estimators.evidence import SCALES, ScaleEvidence
 from gptree.estimators.feature_map import SphereMap, UnitLength, all_finite
-from gptree.estimators.prior import own_probability
 from gptree.estimators.row_order import direction, in_order, merged_examples
-from gptree.experts import FittedExpert
+from gptree.experts import FittedExpert, LeftOutScores, in_chunks
 from gptree.incremental import BaseState, ClassRegistry, Entry, GrownState, replay
 from gptree.inference import PredictAt
 from gptree.maths.sphere import unit_length
@@ -82,7 +81,7 @@ class FittedState:
     """Trees and node posteriors."""
     experts: FittedExpert | None
     """The source of prior means; None for zero prior means."""
-    left_out: Tensor | None
+    left_out: Tensor | LeftOutScores | None
     """(n, C) left-out class log-probabilities of the experts at the rows of `fit`."""
     y: np.ndarray
     """(N,) class number of every row of the model's features; −1 if its class is gone."""
@@ -192,9 +191,11 @@ def left_out_diagnostics(state: FittedState) -> dict[str, np.ndarray]:
             "scale_rows": np.array([evidence.rows]),
         }
     if state.left_out is not None and len(state.left_out) == len(state.y) and state.grown is None:
-        y = torch.as_tensor(state.y, device=state.left_out.device)
-        own, best = own_probability(state.left_out, y), state.left_out.amax(1).exp()
-        doubtful = ((own < 1 / len(state.classes)) & (own < DOUBTFUL * best)).cpu().numpy()
+        y = torch.as_tensor(state.y, device=state.X.device)
+        doubtful = np.zeros(len(y), dtype=bool)
+        for rows, log_p in in_chunks(state.left_out):
+            own, best = log_p.gather(1, y[rows, None])[:, 0].exp(), log_p.amax(1).exp()
+            doubtful[rows.cpu()] = ((own < 1 / len(state.classes)) & (own < DOUBTFUL * best)).cpu().numpy()
         single = np.bincount(state.y)[state.y] == 1  # of which nothing is known without the row
         found["doubtful"] = np.sort(state.origins[doubtful & ~single, 1])
     return found
@@ -206,9 +207,19 @@ def with_ids(state: FittedState, ids: Sequence[str]) -> FittedState:
     return replace(state, journal=(entry,))
 
 
-def with_prior(scores: Tensor | None, log_prior: np.ndarray | None, like: Tensor) -> Tensor | None:
+@overload
+def with_prior(scores: Tensor | None, log_prior: np.ndarray | None, like: Tensor) -> Tensor | None: ...
+@overload
+def with_prior(
+    scores: Tensor | LeftOutScores | None, log_prior: np.ndarray | None, like: Tensor
+) -> Tensor | LeftOutScores | None: ...
+def with_prior(
+    scores: Tensor | LeftOutScores | None, log_prior: np.ndarray | None, like: Tensor
+) -> Tensor | LeftOutScores | None:
     """Class scores (n, C) and the class prior together; (1, C) if there is only the prior, None if neither."""
     if log_prior is None:
         return scores
     prior = torch.as_tensor(log_prior[None], dtype=like.dtype, device=like.device)
+    if isinstance(scores, LeftOutScores):
+        return replace(scores, log_prior=prior)
     return prior if scores is None else scores + prior

@@ -17,6 +17,7 @@ from gptree.estimators.feature_map import FEATURE_MAPS, SphereMap, UnitLength
 from gptree.estimators.state import FittedState
 from gptree.estimators.stored_checks import available, check_parameters, check_state
 from gptree.estimators.validation import check_encoder
+from gptree.experts import LeftOutScores
 from gptree.incremental import BaseState, Entry, GrownState
 from gptree.model.stored import model_from_parts, model_to_parts
 from gptree.storage import (
@@ -156,7 +157,8 @@ def state_to_parts(state: FittedState) -> tuple[dict[str, Any], dict[str, Tensor
     for i, entry in enumerate(state.journal):
         tensors |= present(f"journal.{i}", features=entry.features, weights=entry.weights)
     if state.base is None:
-        tensors |= present("fit", left_out=state.left_out, weights=state.weights)
+        left_out = state.left_out if isinstance(state.left_out, Tensor) else None
+        tensors |= present("fit", left_out=left_out, weights=state.weights)
     if state.grown is not None:
         tensors |= present("grown", rows=state.grown.rows, y=state.grown.y, left_out=state.grown.left_out)
     if state.class_log_prior is not None:
@@ -201,7 +203,21 @@ def state_from_parts(
         }
         state = replace(state, grown=GrownState(state.registry(), state.model, state.experts, **memory))
     check_state(state)
+    if base is None and left_out is None and state.experts is not None:
+        state = replace(state, left_out=_left_out_again(state))
     return state
+
+
+def _left_out_again(state: FittedState) -> LeftOutScores | None:
+    """Left-out scores that are not in the file, from experts and rows."""
+    assert state.experts is not None
+    sphere, y = state.on_sphere(state.X), torch.as_tensor(state.y, device=state.X.device)
+    single = len(state.classes) == 1
+    ensure(
+        single or state.experts.knows_left_out(sphere, y),
+        "left-out predictions are missing: the experts have other rows.",
+    )
+    return None if single else LeftOutScores(state.experts, sphere, y, len(state.classes), state.weights)
 
 
 def _optional(name: str, stated: Array, tensors: Mapping[str, Tensor], sizes: Sizes) -> Tensor | None:

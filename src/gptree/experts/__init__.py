@@ -9,6 +9,7 @@ from gptree.experts.calibration import LeftOutScorer, best_temperature, fit_temp
 from gptree.experts.density import ExemplarDensity, FittedKernelDensity, KernelDensity, exemplar_density
 from gptree.experts.examples import ALONE, Examples, check_features, shot_folds
 from gptree.experts.lda import LDA, FittedLDA, lda_scores
+from gptree.experts.left_out import LeftOutScores, in_chunks
 from gptree.experts.novel import FittedBaseNovelExpert, FittedSingle, NovelClassExperts, root_log_odds
 from gptree.experts.pool import FittedPool, Pool, fit_weights, pooled
 from gptree.experts.random_features import FittedRandomFeatures, RandomFeatures
@@ -37,6 +38,7 @@ __all__ = [
     "KernelDensity",
     "KernelRidge",
     "LeftOutScorer",
+    "LeftOutScores",
     "NovelClassExperts",
     "Pool",
     "PriorScores",
@@ -51,6 +53,7 @@ __all__ = [
     "fit_tempered",
     "fit_weighted",
     "fit_weights",
+    "in_chunks",
     "lda_scores",
     "pooled",
     "root_log_odds",

@@ -16,7 +16,6 @@ from gptree.experts.calibration import (
     best_temperature,
     fit_tempered,
     some,
-    storage_dtype,
     temperature_centre,
     weighted_mean,
 )
@@ -183,8 +182,7 @@ class PriorScores(Expert):
         weights = examples.weights[rows]
         centre = temperature_centre(scores[rows], SPREAD, weights)
         tau, _ = best_temperature(scores[rows], examples.y[rows], centre, weights)
-        left_out = (tau * scores).log_softmax(1).to(storage_dtype(examples))
-        return Fit(replace(prior, temperature=tau), left_out, examples.usable)
+        return Fit(replace(prior, temperature=tau), tau * scores, examples.usable)
 
 
 @dataclass(frozen=True, eq=False)

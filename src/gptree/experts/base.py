@@ -5,15 +5,19 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, NamedTuple, TypeVar
+from functools import cached_property
+from typing import Annotated, Any, ClassVar, TypeVar
 
+import torch
 from torch import Tensor, nn
 
-from gptree.experts.examples import Examples
+from gptree.experts.examples import Examples, row_chunks
 from gptree.experts.scorers import SomeScores
 from gptree.maths.frozen import NotFrozenError, Parts
 from gptree.settings import NamedSettings, require
 from gptree.storage import Array, Part, Serializable, Sizes, ensure
+
+MAX_DOUBLE_SIZE = 2**26  # left-out arrays beyond this size (0.5 GB) are stored in single precision
 
 ScoreCache = dict[Any, Any]
 """Products that experts share while they score the same rows, by what they are products of."""
@@ -37,22 +41,38 @@ def cached(cache: ScoreCache | None, key: Any, compute: Callable[[], T]) -> T:
     return cache[key]
 
 
-class Fit(NamedTuple):
+LeftOutAt = Callable[[Tensor], Tensor]
+"""From row numbers (r,) to left-out class scores (r, C): log-probabilities, up to a constant a row."""
+
+
+@dataclass(frozen=True, eq=False)
+class Fit:
     """A fitted expert and its left-out predictions at the examples.
 
     Attributes
     ----------
     expert : FittedExpert
-    left_out : tensor (n, C)
-        Class log-probabilities at the examples, each scored without the examples of its own fold.
+    scores : tensor (n, C), or function from row numbers (r,) to a tensor (r, C)
+        Class log-probabilities at the examples, up to a constant a row, each scored without the examples of its own
+        fold. With many examples of many classes a function is asked for some rows after the other, and nothing of size
+        n × C is ever in memory.
     usable : bool tensor (n,)
         False for the only example of a class. Nothing of the class is left without it, so the class gets the mean score
         of the others in its row: a statement of ignorance, not evidence to choose by.
     """
 
     expert: FittedExpert
-    left_out: Tensor
+    scores: Tensor | LeftOutAt
     usable: Tensor
+
+    def at(self, rows: Tensor) -> Tensor:
+        """Left-out scores (r, C) at some examples (r,)."""
+        return self.scores[rows] if isinstance(self.scores, Tensor) else self.scores(rows)
+
+    @cached_property
+    def left_out(self) -> Tensor:
+        """Left-out log-probabilities at all examples, (n, C)."""
+        return dense_left_out(self.at, len(self.usable), self.usable.device)
 
 
 class Expert(NamedSettings, ABC):
@@ -92,6 +112,10 @@ class Expert(NamedSettings, ABC):
     @property
     def cannot_grow(self) -> str | None:
         return None
+
+    def pays(self, n_classes: int) -> bool:
+        """Whether a pool asks it where there are so many classes: what it costs may outgrow what it says."""
+        return True
 
     def fit_bytes(self, rows: int, columns: int, classes: int, itemsize: int) -> int:
         """Bytes that `fit` needs at its peak beside the examples, roughly; the memory budget is checked with it.
@@ -199,6 +223,18 @@ class FittedExpert(Serializable, ABC):
         """
         raise NotFrozenError(f"the expert {type(self).__name__} cannot be frozen: it is known by its code alone.")
 
+    def knows_left_out(self, X: Tensor, y: Tensor) -> bool:
+        """Whether `left_out_at` has the left-out scores of examples X (n, d) of classes y (n,).
+
+        It needs those that the expert was fitted to. By default they cannot be had without fitting again, and models
+        keep the scores of the fit, n × C numbers.
+        """
+        return False
+
+    def left_out_at(self, examples: Examples) -> LeftOutAt:
+        """The left-out scores of the fit again, from the examples that the expert was fitted to."""
+        raise NotImplementedError(f"{type(self).__name__} has no left-out scores but those of its fit.")
+
     def only(self, classes: Tensor) -> FittedExpert:
         """The expert for some of its classes, (k,) numbers, in the order given."""
         return FittedPart(self, classes)
@@ -223,6 +259,17 @@ class FittedPart(FittedExpert):
 
     def only(self, classes: Tensor) -> FittedPart:
         return FittedPart(self.expert, self.classes[classes])
+
+
+def dense_left_out(at: LeftOutAt, n: int, device: torch.device) -> Tensor:
+    """Left-out log-probabilities (n, C) at all n examples; in single precision where they are many."""
+    everyone = torch.arange(n, device=device)
+    first = at(everyone[:1])
+    dtype = torch.float32 if first.shape[1] * n > MAX_DOUBLE_SIZE else first.dtype
+    left_out = first.new_empty(n, first.shape[1], dtype=dtype)
+    for rows in row_chunks(everyone, first.shape[1]):
+        left_out[rows] = at(rows).log_softmax(1).to(dtype)
+    return left_out
 
 
 def positive_grid(settings: Expert, name: str, most: float = float("inf")) -> None:

@@ -7,21 +7,21 @@ such a class can only ever be wrong, and the choice would learn to rule it out.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
-from gptree.experts.base import Fit, FittedExpert
-from gptree.experts.examples import Examples
+from gptree.experts.base import Fit, FittedExpert, LeftOutAt
+from gptree.experts.examples import CHUNK_ROWS, CHUNK_SIZE, Examples
 
 # A choice looks at no more than this many scores (rows × classes) per value of the grid, unless that leaves
 # fewer rows than the second number: 1,000 left-out rows are enough to choose one or two numbers.
 MAX_CALIBRATION_SIZE = 2**19
 MIN_CALIBRATION_ROWS = 1_000
-CHUNK_SIZE = 2**21  # scores computed at a time otherwise: 16 MB, small enough for the allocator to reuse
-MAX_DOUBLE_SIZE = 2**26  # left-out arrays beyond this size (0.5 GB) are stored in single precision
+MAX_GRID_SIZE = 2**25  # scores of all values of a grid at once; otherwise one value after the other
 
 BRACKET = 4.0  # log τ is sought within ± this of log τ₀
 TOLERANCE = 1e-4  # on log τ: the NLL is flat to about 1e-8 there
@@ -93,18 +93,27 @@ def choose(scorer: LeftOutScorer, examples: Examples, calibration: CalibrationRo
         scores = fill_own(scorer.scores((scorer.fallback,), rows)[0], examples, rows)
         centre = temperature_centre(scores, scorer.spread, examples.weights[rows])
         return Choice(scorer.fallback, centre, scores[:0])
-    scores, weights = scorer.scores(scorer.grid, calibration.rows), calibration.weights
-    centres = [temperature_centre(each, scorer.spread, weights) for each in scores]
-    fits = [
-        best_temperature(calibration.see(s), calibration.labels, tau0, weights)
-        for s, tau0 in zip(scores, centres, strict=True)
-    ]
-    best = min(range(len(fits)), key=lambda k: fits[k][1])
-    return Choice(scorer.grid[best], fits[best][0], scores[best])
+    best, least = None, math.inf
+    for value, scores in _each_value(scorer, calibration.rows, examples.n_classes):
+        centre = temperature_centre(scores, scorer.spread, calibration.weights)
+        tau, nll = best_temperature(calibration.see(scores), calibration.labels, centre, calibration.weights)
+        if best is None or nll < least:
+            best, least = Choice(value, tau, scores), nll
+    assert best is not None
+    return best
+
+
+def _each_value(scorer: LeftOutScorer, rows: Tensor, n_classes: int) -> Iterator[tuple[float, Tensor]]:
+    """The values of a grid and their scores (r, C): at once, or one after the other where that is too much to hold."""
+    if len(scorer.grid) * len(rows) * n_classes <= MAX_GRID_SIZE:
+        yield from zip(scorer.grid, scorer.scores(scorer.grid, rows), strict=True)
+        return
+    for value in scorer.grid:
+        yield value, scorer.scores((value,), rows)[0]
 
 
 def fit_tempered(scorer: LeftOutScorer, examples: Examples) -> Fit:
-    """Choose the value of the grid and the temperature by left-out NLL, then score every example left out.
+    """Choose the value of the grid and the temperature by left-out NLL, and say how every example is scored left out.
 
     Parameters
     ----------
@@ -117,26 +126,25 @@ def fit_tempered(scorer: LeftOutScorer, examples: Examples) -> Fit:
     """
     calibration = CalibrationRows.of(examples)
     value, tau, scores = choose(scorer, examples, calibration)
-    left_out = examples.X.new_empty(len(examples), examples.n_classes, dtype=storage_dtype(examples))
-    left_out[calibration.rows] = (tau * scores).log_softmax(1).to(left_out.dtype)
-    others = torch.ones(len(examples), dtype=torch.bool, device=left_out.device).index_fill_(0, calibration.rows, False)
-    rest = others.nonzero()[:, 0]
-    rest = rest[examples.folds[rest].argsort()]  # so that a chunk meets few folds
-    for part in rest.split(max(CHUNK_SIZE // examples.n_classes, 1)):
-        scores = fill_own(scorer.scores((value,), part)[0], examples, part)
-        left_out[part] = (tau * scores).log_softmax(1).to(left_out.dtype)
-    return Fit(scorer.fitted(value, tau), left_out, examples.usable)
+    everyone = len(calibration.rows) == len(examples)  # few, and scored already
+    at = tau * scores if everyone else tempered_at(scorer, value, tau, examples)
+    return Fit(scorer.fitted(value, tau), at, examples.usable)
+
+
+def tempered_at(scorer: LeftOutScorer, value: float, temperature: float, examples: Examples) -> LeftOutAt:
+    """The left-out scores of examples for a value of the grid, tempered."""
+
+    def at(rows: Tensor) -> Tensor:
+        return fill_own(scorer.scores((value,), rows)[0], examples, rows).mul_(temperature)
+
+    return at
 
 
 def tempering_bytes(grid: int, rows: int, classes: int, itemsize: int) -> int:
     """Bytes that `fit_tempered` needs for a grid of so many values, roughly: for their scores and left-out ones."""
     calibration = min(rows, max(MAX_CALIBRATION_SIZE // classes, MIN_CALIBRATION_ROWS))
-    return itemsize * classes * ((grid + 3) * calibration + rows + 4 * min(rows, CHUNK_SIZE // classes + 1))
-
-
-def storage_dtype(examples: Examples) -> torch.dtype:
-    """Of an (n, C) array of left-out log-probabilities."""
-    return torch.float32 if len(examples) * examples.n_classes > MAX_DOUBLE_SIZE else examples.X.dtype
+    at_once = grid if grid * calibration * classes <= MAX_GRID_SIZE else 2
+    return itemsize * classes * ((at_once + 3) * calibration + 4 * min(rows, CHUNK_SIZE // classes + CHUNK_ROWS))
 
 
 def fill_own(scores: Tensor, examples: Examples, rows: Tensor) -> Tensor:

@@ -8,9 +8,9 @@ from typing import Annotated, Any
 import torch
 from torch import Tensor
 
-from gptree.experts.base import Expert, Fit, FittedExpert, ScoreCache, positive_grid
-from gptree.experts.calibration import CHUNK_SIZE, fit_tempered, tempering_bytes
-from gptree.experts.examples import ALONE, Examples, check_features
+from gptree.experts.base import Expert, Fit, FittedExpert, LeftOutAt, ScoreCache, positive_grid
+from gptree.experts.calibration import fit_tempered, tempered_at, tempering_bytes
+from gptree.experts.examples import ALONE, CHUNK_SIZE, Examples, check_features
 from gptree.experts.products import check_unit_length, chunks, shared_products, working_dtype
 from gptree.experts.scorers import DensityScores, FrozenDensityScores
 from gptree.maths.frozen import Parts
@@ -147,6 +147,13 @@ class FittedKernelDensity(FittedExpert):
         points = parts.products(self.points)
         fitted = points, self.labels, self.weights, self.masses, self.sharpness, self.temperature
         return FrozenDensityScores(parts, *fitted) if parts.frozen else DensityScores(*fitted)
+
+    def knows_left_out(self, X: Tensor, y: Tensor) -> bool:
+        return torch.equal(X.to(self.points.dtype), self.points) and torch.equal(y, self.labels)
+
+    def left_out_at(self, examples: Examples) -> LeftOutAt:
+        scorer = _Scorer(KernelDensity((self.sharpness,)), examples)
+        return tempered_at(scorer, self.sharpness, self.temperature, examples)
 
     def grown(self, X: Tensor, y: Tensor, n_classes: int, weights: Tensor | None = None) -> FittedKernelDensity:
         weights = torch.ones_like(y) if weights is None else weights

@@ -12,6 +12,14 @@ from torch import Tensor
 ALONE = -1
 """The fold of an example that is left out by itself."""
 
+CHUNK_SIZE = 2**21  # scores computed at a time: 16 MB, small enough for the allocator to reuse
+CHUNK_ROWS = 64  # but no fewer rows than that: what is computed once a chunk is as large as some rows
+
+
+def row_chunks(rows: Tensor, n_classes: int) -> tuple[Tensor, ...]:
+    """Row numbers (r,) in pieces whose scores (piece, C) are computed at a time."""
+    return rows.split(max(CHUNK_SIZE // n_classes, CHUNK_ROWS))
+
 
 def shot_folds(y: Tensor, max_folds: int = 30) -> Tensor:
     """Folds that leave one shot out: fold k holds the k-th example of every class, modulo `max_folds`.
@@ -167,6 +175,10 @@ class Examples:
         alone = self.alone(rows)
         left[alone, self.y[rows[alone]]] -= torch.where(self.usable, self.weights, self.counts[self.y])[rows[alone]]
         return left
+
+    def chunks(self) -> tuple[Tensor, ...]:
+        """All rows in pieces whose scores are computed at a time; a piece meets few folds."""
+        return row_chunks(self.folds.argsort(stable=True), self.n_classes)
 
     def by_fold(self, rows: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
         """For every fold that meets `rows`: all its members, and the positions in `rows` of those asked for.

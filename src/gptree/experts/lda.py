@@ -8,8 +8,8 @@ from typing import Annotated, Any
 import torch
 from torch import Tensor
 
-from gptree.experts.base import Expert, Fit, FittedExpert, ScoreCache, cached, positive_grid
-from gptree.experts.calibration import fit_tempered, tempering_bytes, weighted_mean
+from gptree.experts.base import Expert, Fit, FittedExpert, LeftOutAt, ScoreCache, cached, positive_grid
+from gptree.experts.calibration import fit_tempered, tempered_at, tempering_bytes, weighted_mean
 from gptree.experts.examples import ALONE, Examples, check_features
 from gptree.experts.scorers import LinearScores
 from gptree.maths.frozen import Parts
@@ -192,6 +192,14 @@ class FittedLDA(FittedExpert):
             return white
         return torch.cat([white, (x - inside @ self.basis.T) / (self.shrinkage * self.isotropic) ** 0.5], 1)
 
+    def knows_left_out(self, X: Tensor, y: Tensor) -> bool:
+        return X.dtype == self.basis.dtype
+
+    def left_out_at(self, examples: Examples) -> LeftOutAt:
+        scorer = _Scorer(LDA((self.shrinkage,)), examples)
+        scorer.count_penalties = [self.count_penalty]  # as it was found in the fit
+        return tempered_at(scorer, self.shrinkage, self.temperature, examples)
+
     def grown(self, X: Tensor, y: Tensor, n_classes: int, weights: Tensor | None = None) -> FittedLDA:
         """Means and counts with the further examples; the covariance stays."""
         weights = torch.ones_like(y) if weights is None else weights
@@ -252,7 +260,7 @@ class _Scorer:
         self.examples, self.grid, self.fallback = examples, settings.shrinkages, max(settings.shrinkages)
         self.moments = _Moments.of(examples)
         self.x, self.means = self.moments.x, self.moments.means
-        self.r = self.x - self.means[examples.y]
+        self._last: tuple[tuple[int, int], tuple[Tensor, Tensor, Tensor]] | None = None
         self._measure(settings.count_weight)
 
     def _measure(self, count_weight: float) -> None:
@@ -260,53 +268,65 @@ class _Scorer:
         ex = self.examples
         moments = self.moments
         self.A = torch.stack([_precisions(moments.variances, moments.isotropic, value) for value in self.grid])
-        left, gaps = self._class_gaps()
-        self.xAx, self.xAr = self.x.square() @ self.A.T, (self.x * self.r) @ self.A.T
+        r = self.x - self.means[ex.y]
+        left, gaps = self._class_gaps(r)
+        self.xAx, self.xAr = self.x.square() @ self.A.T, (self.x * r) @ self.A.T
         n, w = ex.counts[ex.y][:, None], ex.weights[:, None]
         a = (1 - ex.X.new_tensor(self.grid)) / moments.freedom * n / torch.where(ex.usable[:, None], n - w, n) * w
-        self.downdate = a / (1 - a * (self.r.square() @ self.A.T))
-        self.to_class = gaps.square() @ self.A.T + self.downdate * ((gaps * self.r) @ self.A.T).square()
+        self.downdate = a / (1 - a * (r.square() @ self.A.T))
+        self.to_class = gaps.square() @ self.A.T + self.downdate * ((gaps * r) @ self.A.T).square()
         n, rows = left.clamp(min=1), ex.calibration_rows
         D = weighted_mean((n / (n + 1) * self.to_class.T)[:, rows].T, ex.weights[rows])
         D = D.nan_to_num(nan=float(len(moments.centre)))  # no class has two examples: its expectation
         self.count_penalties = (count_weight * D).tolist()
 
-    def _class_gaps(self) -> tuple[Tensor, Tensor]:
+    def _class_gaps(self, r: Tensor) -> tuple[Tensor, Tensor]:
         """`counts` of the same class left without each example's fold (n,), and the gap δ to their mean (n, r)."""
         ex = self.examples
         alone = len(ex.fold_counts) * ex.n_classes + torch.arange(len(ex), device=ex.y.device)
         cells = torch.where(ex.folds == ALONE, alone, ex.folds * ex.n_classes + ex.y)
         numbers, cell = cells.unique(return_inverse=True)
-        removed = self.r.new_zeros(len(numbers), self.r.shape[1]).index_add_(0, cell, self.r * ex.weights[:, None])
+        removed = r.new_zeros(len(numbers), r.shape[1]).index_add_(0, cell, r * ex.weights[:, None])
         gone = ex.weights.new_zeros(len(numbers)).index_add_(0, cell, ex.weights)
         left = torch.where(ex.usable, ex.counts[ex.y] - gone[cell], 1)
         # μ without the cell is μ − Σ_cell w r / left
-        return left, self.r + removed[cell] / left[:, None]
+        return left, r + removed[cell] / left[:, None]
 
     def scores(self, grid: tuple[float, ...], rows: Tensor) -> Tensor:
-        counts = self.examples.left_out_counts(rows)
-        at = [self.grid.index(value) for value in grid]
-        return torch.stack([lda_scores(self._distances(k, rows), counts, self.count_penalties[k]) for k in at])
-
-    def _distances(self, k: int, rows: Tensor) -> Tensor:
-        """(len(rows), C) left-out distances with the k-th λ."""
         ex = self.examples
-        distances = self.x.new_empty(len(rows), ex.n_classes)
-        for members, at in ex.by_fold(rows):
-            left = ex.counts - ex.fold_counts[ex.folds[members[0]]]
-            inside = self.x[members] * ex.weights[members, None]
-            means = (self.means * ex.counts[:, None] - ex.class_sums(inside, members)) / left[:, None]
-            distances[at] = self._distances_to(means, k, rows[at])
-        alone = ex.alone(rows)
-        distances[alone] = self._distances_to(self.means, k, rows[alone])
-        distances[alone, ex.y[rows[alone]]] = self.to_class[rows[alone], k]
-        return distances
+        scores = self.x.new_empty(len(grid), len(rows), ex.n_classes)
+        for j, k in enumerate(map(self.grid.index, grid)):
+            for members, at in ex.by_fold(rows):
+                scores[j, at] = self._scores_of(rows[at], int(ex.folds[members[0]]), members, k)
+            alone = ex.alone(rows)
+            if len(alone) == 0:
+                continue
+            single, y = rows[alone], ex.y[rows[alone]]
+            scores[j, alone] = self._scores_of(single, ALONE, single[:0], k)
+            left = ex.counts[y] - torch.where(ex.usable, ex.weights, ex.counts[ex.y])[single]
+            scores[j, alone, y] = lda_scores(self.to_class[single, k], left, self.count_penalties[k])
+        return scores
 
-    def _distances_to(self, means: Tensor, k: int, rows: Tensor) -> Tensor:
-        weighted = (means * self.A[k]).T
-        dAd = self.xAx[rows, k, None] - 2 * self.x[rows] @ weighted + means.square() @ self.A[k]
-        dAr = self.xAr[rows, k, None] - self.r[rows] @ weighted
-        return dAd + self.downdate[rows, k, None] * dAr.square()
+    def _scores_of(self, rows: Tensor, fold: int, members: Tensor, k: int) -> Tensor:
+        """(len(rows), C) scores with the k-th λ, class means and counts without a fold."""
+        weighted, norms, left = self._without(fold, members, k)
+        distances = torch.addmm(norms, self.x[rows], weighted, alpha=-2).add_(self.xAx[rows, k, None])
+        r = self.x[rows] - self.means[self.examples.y[rows]]
+        cross = torch.addmm(self.xAr[rows, k, None], r, weighted, alpha=-1)  # δᵀAr
+        distances.add_(cross.square_().mul_(self.downdate[rows, k, None]))
+        return lda_scores(distances, left, self.count_penalties[k])
+
+    def _without(self, fold: int, members: Tensor, k: int) -> tuple[Tensor, Tensor, Tensor]:
+        """A μ_c (r, C), μ_cᵀ A μ_c (C,) and counts (C,) without a fold; those of the last one asked for are kept."""
+        if self._last is None or self._last[0] != (fold, k):
+            ex, means, left = self.examples, self.means, self.examples.counts
+            if fold != ALONE:
+                left = ex.counts - ex.fold_counts[fold]
+                inside = self.x[members] * ex.weights[members, None]
+                means = (self.means * ex.counts[:, None] - ex.class_sums(inside, members)) / left[:, None]
+            weighted = (means * self.A[k]).T
+            self._last = (fold, k), (weighted, means.square() @ self.A[k], left)
+        return self._last[1]
 
     def fitted(self, value: float, temperature: float) -> FittedLDA:
         penalty = self.count_penalties[self.grid.index(value)]

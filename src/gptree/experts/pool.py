@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
@@ -11,8 +12,8 @@ import torch
 from scipy.optimize import minimize
 from torch import Tensor
 
-from gptree.experts.base import Expert, Fit, FittedExpert, ScoreCache, require_expert
-from gptree.experts.calibration import CHUNK_SIZE, CalibrationRows, storage_dtype, weighted_mean
+from gptree.experts.base import Expert, Fit, FittedExpert, LeftOutAt, ScoreCache, require_expert
+from gptree.experts.calibration import MAX_CALIBRATION_SIZE, MIN_CALIBRATION_ROWS, CalibrationRows, weighted_mean
 from gptree.experts.density import KernelDensity
 from gptree.experts.examples import Examples
 from gptree.experts.lda import LDA
@@ -67,27 +68,36 @@ class Pool(Expert):
     def cannot_grow(self) -> str | None:
         return next((expert.cannot_grow for expert in self.experts if expert.cannot_grow is not None), None)
 
+    def pays(self, n_classes: int) -> bool:
+        return any(expert.pays(n_classes) for expert in self.experts)
+
+    def asked(self, n_classes: int) -> tuple[Expert, ...]:
+        """The experts that it asks where there are so many classes: those that pay, or all if none does."""
+        return tuple(expert for expert in self.experts if expert.pays(n_classes)) or self.experts
+
     def settled(self, fitted: FittedExpert) -> Pool:
         assert isinstance(fitted, FittedPool)
-        return Pool(tuple(expert.settled(each) for expert, each in zip(self.experts, fitted.experts, strict=True)))
+        few = len(fitted.experts) == len(self.experts)
+        asked = self.experts if few else self.asked(sys.maxsize)
+        return Pool(tuple(expert.settled(each) for expert, each in zip(asked, fitted.experts, strict=True)))
 
     def on_exemplars(self, rows: Tensor, weights: Tensor) -> Pool:
         return Pool(tuple(expert.on_exemplars(rows, weights) for expert in self.experts))
 
     def fit_bytes(self, rows: int, columns: int, classes: int, itemsize: int) -> int:
-        left_out = itemsize * rows * classes * (len(self.experts) + 1)
-        return left_out + max(expert.fit_bytes(rows, columns, classes, itemsize) for expert in self.experts)
+        chosen_on = min(rows, max(MAX_CALIBRATION_SIZE // classes, MIN_CALIBRATION_ROWS))
+        asked = self.asked(classes)
+        logs = 3 * itemsize * chosen_on * classes * len(asked)  # and two of their size for the weights
+        held = itemsize * rows * columns * len(asked)  # features, as each expert sees them
+        return logs + held + max(expert.fit_bytes(rows, columns, classes, itemsize) for expert in asked)
 
     def fit(self, examples: Examples) -> Fit:
-        fits = [expert.fit(examples) for expert in self.experts]
+        fits = [expert.fit(examples) for expert in self.asked(examples.n_classes)]
         calibration, dtype = CalibrationRows.of(examples), examples.X.dtype
-        logs = torch.stack([calibration.see(fit.left_out[calibration.rows].to(dtype)) for fit in fits])
+        logs = torch.stack([calibration.see(fit.at(calibration.rows).to(dtype).log_softmax(1)) for fit in fits])
         weights = robust_weights(logs, calibration.labels, calibration.weights)
-        left_out = examples.X.new_empty(len(examples), examples.n_classes, dtype=storage_dtype(examples))
-        everyone = torch.arange(len(examples), device=left_out.device)
-        for part in everyone.split(max(CHUNK_SIZE // examples.n_classes, 1)):
-            left_out[part] = pooled(weights, [fit.left_out[part].to(dtype) for fit in fits]).to(left_out.dtype)
-        return Fit(FittedPool(tuple(fit.expert for fit in fits), weights), left_out, examples.usable)
+        fitted = FittedPool(tuple(fit.expert for fit in fits), weights)
+        return Fit(fitted, pooled_at(weights, [fit.at for fit in fits]), examples.usable)
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,8 +120,29 @@ class FittedPool(FittedExpert):
     def frozen(self, parts: Parts) -> PooledScores:
         return PooledScores([expert.frozen(parts) for expert in self.experts], self.weights.tolist())
 
+    def knows_left_out(self, X: Tensor, y: Tensor) -> bool:
+        return all(expert.knows_left_out(X, y) for expert in self.experts)
+
+    def left_out_at(self, examples: Examples) -> LeftOutAt:
+        heard = (self.weights > 0).nonzero()[:, 0].tolist() or [0]
+        return pooled_at(self.weights[heard], [self.experts[k].left_out_at(examples) for k in heard])
+
     def grown(self, X: Tensor, y: Tensor, n_classes: int, weights: Tensor | None = None) -> FittedPool:
         return replace(self, experts=tuple(expert.grown(X, y, n_classes, weights) for expert in self.experts))
+
+
+def pooled_at(weights: Tensor, scores: Sequence[LeftOutAt]) -> LeftOutAt:
+    """Σ_k w_k score_k of left-out scores; experts of weight 0 are not asked, unless all are."""
+    asked = [(weight, at) for weight, at in zip(weights.tolist(), scores, strict=True) if weight > 0]
+    asked = asked or [(0.0, scores[0])]
+
+    def at(rows: Tensor) -> Tensor:
+        total = torch.mul(asked[0][1](rows), asked[0][0])
+        for weight, one in asked[1:]:
+            total.add_(one(rows), alpha=weight)
+        return total
+
+    return at
 
 
 def pooled(weights: Tensor, logs: list[Tensor]) -> Tensor:

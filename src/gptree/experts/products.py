@@ -8,8 +8,7 @@ import torch
 from torch import Tensor
 
 from gptree.experts.base import ScoreCache, cached
-from gptree.experts.calibration import CHUNK_SIZE
-from gptree.experts.examples import check_features
+from gptree.experts.examples import CHUNK_SIZE, check_features
 
 DOUBLE_UP_TO = 1_500
 """Beyond this many points, inner products and kernels are computed in single precision: twice as fast, and an

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import torch
 from torch import Tensor
 
-from gptree.experts.base import Expert, Fit, FittedExpert, ScoreCache, cached, require_expert
+from gptree.experts.base import Expert, Fit, FittedExpert, LeftOutAt, ScoreCache, cached, require_expert
 from gptree.experts.examples import Examples, check_features
 from gptree.experts.scorers import RandomRows, ScoresOf
 from gptree.maths.frozen import Parts
@@ -64,7 +64,7 @@ class RandomFeatures(Expert):
         projection = self.projection(examples.X)
         features = _features(examples.X, projection, self.unit_length)
         inner = self.expert.fit(replace(examples, X=features))
-        return inner._replace(expert=FittedRandomFeatures(inner.expert, projection, self.unit_length))
+        return replace(inner, expert=FittedRandomFeatures(inner.expert, projection, self.unit_length))
 
     def projection(self, like: Tensor) -> Tensor:
         """W (d, count) for features (n, d) such as `like`."""
@@ -101,6 +101,12 @@ class FittedRandomFeatures(FittedExpert):
         key = ("random features", self.projection.data_ptr(), self.unit_length)
         features = parts.piece(key, lambda: RandomRows(self.projection, self.unit_length))
         return ScoresOf(features, self.expert.frozen(parts.within(key)))
+
+    def knows_left_out(self, X: Tensor, y: Tensor) -> bool:
+        return X.dtype == self.projection.dtype and self.expert.knows_left_out(self.features(X), y)
+
+    def left_out_at(self, examples: Examples) -> LeftOutAt:
+        return self.expert.left_out_at(replace(examples, X=self.features(examples.X)))
 
     def grown(self, X: Tensor, y: Tensor, n_classes: int, weights: Tensor | None = None) -> FittedRandomFeatures:
         return replace(self, expert=self.expert.grown(self.features(X), y, n_classes, weights))

@@ -21,6 +21,7 @@ from gptree.experts import (
     FittedRandomFeatures,
     FittedSingle,
     KernelDensity,
+    LeftOutScores,
     Pool,
     RandomFeatures,
     Ridge,
@@ -136,7 +137,7 @@ def base_novelty(base: BaseState, predict_at: PredictAt) -> Novelty:
 def base_of(
     model: ForestModel,
     expert: FittedExpert | None,
-    left_out: Tensor | None,
+    left_out: Tensor | LeftOutScores | None,
     y: np.ndarray,
     labels: Sequence[Any],
     growth: Growth,
@@ -151,6 +152,8 @@ def base_of(
     exemplars = select_exemplars(
         sphere.cpu().numpy(), y, growth.exemplars, growth.selection, hashes, seed, weights=_numpy(weights)
     )
+    if isinstance(left_out, LeftOutScores):
+        left_out = left_out.dense()
     if expert is not None and left_out is None:
         left_out = expert.log_probabilities(sphere)
     codes = torch.as_tensor(y, device=X.device)

@@ -11,11 +11,13 @@ from gptree.model.leave_one_out import (
 )
 from gptree.model.node_data import TrainingData, node_problems
 from gptree.model.prediction import Prediction, unit_rows
-from gptree.model.prior_means import training_log_odds
+from gptree.model.prior_means import PathOdds, PathTable, training_log_odds
 
 __all__ = [
     "ForestModel",
     "LeftOut",
+    "PathOdds",
+    "PathTable",
     "Prediction",
     "StayingNodes",
     "TrainingData",

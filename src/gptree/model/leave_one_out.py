@@ -22,10 +22,12 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
+from gptree.experts import LeftOutScores, in_chunks
 from gptree.inference import DensePosterior, LinearPosterior, NodePosterior, PredictAt, SparsePosterior, select
 from gptree.maths.polya_gamma import pg_mean
 from gptree.maths.quadrature import log_mean_exp, log_sigmoid_expectation
 from gptree.model.forest import ForestModel
+from gptree.model.prior_means import PathTable
 
 Array = TypeVar("Array", Tensor, np.ndarray)
 
@@ -62,7 +64,7 @@ def novelty(confidence: Array, familiarity: Array) -> Array:
 def left_out_predictions(
     model: ForestModel,
     y: np.ndarray,
-    scores: Tensor | None = None,
+    scores: Tensor | LeftOutScores | None = None,
     weights: Tensor | None = None,
     predict_at: PredictAt = "mean",
     staying: StayingNodes | None = None,
@@ -78,7 +80,8 @@ def left_out_predictions(
         raise ValueError(f"y must hold a class for each of the {len(X)} rows of the model, got {len(y)}.")
     if model.n_classes == 1:  # no decision
         return LeftOut(X.new_zeros(len(X), 1), X.new_ones(len(X)))
-    scores = None if scores is None else scores.to(X.dtype).expand(len(X), -1)
+    if isinstance(scores, Tensor):
+        scores = scores.to(X.dtype).expand(len(X), -1)
     cavities = _cavities(model, torch.as_tensor(y, device=X.device), scores, weights, staying)
     log_p = torch.cat([_log_probabilities(model, chunk, scores, predict_at, cavities) for chunk in model.chunks(X)])
     return LeftOut(log_p, _familiarity(model, log_p.argmax(1), cavities))
@@ -164,12 +167,13 @@ class _Places:
 
     def __init__(self, model: ForestModel, y: Tensor, diagonal: Tensor | None) -> None:
         self._grams, self._diagonal = model.predictor.grams, diagonal
-        self.tree, self.lo, self.mid, self.hi = torch.zeros(
-            4, model.predictor.n_nodes, dtype=torch.long, device=y.device
+        self.tree, self.lo, self.mid, self.hi, self.depth = torch.zeros(
+            5, model.predictor.n_nodes, dtype=torch.long, device=y.device
         )
         for t, (tree, nodes) in enumerate(zip(model.trees, model.node_of, strict=True)):
             self.tree[nodes] = t
-            for mine, theirs in ((self.lo, tree.lo), (self.mid, tree.mid), (self.hi, tree.hi)):
+            theirs_of = (self.lo, tree.lo), (self.mid, tree.mid), (self.hi, tree.hi), (self.depth, tree.node_depth)
+            for mine, theirs in theirs_of:
                 mine[nodes] = torch.as_tensor(theirs.copy(), device=y.device)
         self.positions = torch.stack([torch.as_tensor(t.position.copy(), device=y.device)[y] for t in model.trees])
 
@@ -187,7 +191,11 @@ class _Places:
 
 
 def _cavities(
-    model: ForestModel, y: Tensor, scores: Tensor | None, weights: Tensor | None, staying: StayingNodes | None
+    model: ForestModel,
+    y: Tensor,
+    scores: Tensor | LeftOutScores | None,
+    weights: Tensor | None,
+    staying: StayingNodes | None,
 ) -> list[_Cavities]:
     grams = model.predictor.grams
     everyone = torch.arange(len(y), device=y.device)
@@ -195,7 +203,7 @@ def _cavities(
     places = _Places(model, y, diagonal)
     staying = StayingNodes(()) if staying is None else staying
     members = [part for posterior in model.predictor.posteriors for part in staying.members(model, posterior, places)]
-    means = _prior_means(model, scores, [(part.nodes, part.points) for part in members])
+    means = _prior_means(model, scores, y, places, [(part.nodes, part.points) for part in members])
     out = []
     for part, mu in zip(members, means, strict=True):
         b = torch.ones_like(mu) if weights is None else weights[part.points].to(mu)
@@ -244,18 +252,28 @@ def _cavity(part: _Members, mu: Tensor, b: Tensor, goes_left: Tensor) -> _Caviti
     return _Cavities(part.nodes, part.points, mu + mean, variance, share, lost)
 
 
-def _prior_means(model: ForestModel, scores: Tensor | None, pairs: list[tuple[Tensor, Tensor]]) -> list[Tensor]:
-    """μ at pairs of nodes and points."""
+def _prior_means(
+    model: ForestModel,
+    scores: Tensor | LeftOutScores | None,
+    y: Tensor,
+    places: _Places,
+    pairs: list[tuple[Tensor, Tensor]],
+) -> list[Tensor]:
+    """μ at pairs of nodes and points, which are of a class below the node."""
     X = model.predictor.grams.X
-    out = [X.new_zeros(len(points)) for _, points in pairs]
     if scores is None:
-        return out
-    for chunk in model.chunks(X):
-        mu = model.prior_means(scores[chunk])
-        assert mu is not None
-        for values, (nodes, points) in zip(out, pairs, strict=True):
-            here = ((points >= chunk.start) & (points < chunk.stop)).nonzero()[:, 0]
-            values[here] = mu[nodes[here], points[here] - chunk.start]
+        return [X.new_zeros(len(points)) for _, points in pairs]
+    table = PathTable(model.trees, y.cpu().numpy(), X)
+    for rows, some in in_chunks(scores):
+        table.add(rows, some.to(X.dtype))
+    odds = table.done()
+    out = []
+    for nodes, points in pairs:
+        values = X.new_zeros(len(points))
+        for t in range(len(model.trees)):
+            here = (places.tree[nodes] == t).nonzero()[:, 0]
+            values[here] = odds.at(t, places.depth[nodes[here]], points[here])
+        out.append(values)
     return out
 
 
@@ -337,11 +355,15 @@ def _sparse_members(
 
 
 def _log_probabilities(
-    model: ForestModel, chunk: slice, scores: Tensor | None, predict_at: PredictAt, cavities: list[_Cavities]
+    model: ForestModel,
+    chunk: slice,
+    scores: Tensor | LeftOutScores | None,
+    predict_at: PredictAt,
+    cavities: list[_Cavities],
 ) -> Tensor:
     """Left-out class log-probabilities of some of the training points."""
     x = model.predictor.grams.X[chunk]
-    left, right = model.node_log_probabilities(x, None if scores is None else scores[chunk], predict_at)
+    left, right = model.node_log_probabilities(x, None if scores is None else scores[chunk].to(x.dtype), predict_at)
     for part in cavities:
         here = ((part.points >= chunk.start) & (part.points < chunk.stop)).nonzero()[:, 0]
         mean, at = part.mean[:, here], (part.nodes[here], part.points[here] - chunk.start)

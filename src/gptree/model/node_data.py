@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from gptree.inference import FixedInducingPoints, InducingPoints, LargeNodes, NodeProblem, class_quota
-from gptree.model.prior_means import training_log_odds
+from gptree.model.prior_means import PathOdds, training_log_odds
 from gptree.tree import ClassTree, label_hashes, node_generator, node_key
 
 
@@ -24,8 +24,9 @@ class TrainingData:
     """(n,) class numbers 0 … C − 1, each present."""
     labels: Sequence
     """Label of each class: keys of the random choices."""
-    scores: Tensor | None = None
-    """Left-out class log-scores (n, C), or (1, C) if the same for all rows; None is a zero prior mean."""
+    scores: Tensor | PathOdds | None = None
+    """Left-out class log-scores (n, C), or (1, C) if the same for all rows; or the prior means that they give on the
+    rows' own paths; None is a zero prior mean."""
     weights: Tensor | None = None
     """Likelihood weights (n,)."""
     inducing: np.ndarray | None = None
@@ -73,7 +74,7 @@ def node_problems(
                 new_nodes.append(v)
                 chosen.append(_node_rows(rows, rank, starts, (lo, mid, hi), large_nodes, node_seed, is_inducing))
             numbers.append(number_of[key])
-        means = training_log_odds(tree, data.scores, new_nodes, [picked for picked, *_ in chosen])
+        means = training_log_odds(tree, data.scores, new_nodes, [picked for picked, *_ in chosen], t)
         for (picked, left, inducing, node_seed), mean in zip(chosen, means, strict=True):
             at = torch.as_tensor(picked, device=device)
             problems.append(

@@ -28,7 +28,7 @@ from gptree.storage.files import LEFT_OVERS, write_atomically
 from gptree.storage.locks import LOCK, locked
 
 FORMAT = "gptree"
-VERSION = 5
+VERSION = 6
 DOCUMENT = "model.json"
 _ARRAYS = re.compile(r"arrays-[0-9a-f]{16}\.safetensors")
 _SAFETENSORS_LEFT_OVERS = re.compile(r"\.tmp\w{6}")  # where safetensors itself wrote the file, as it did before

@@ -179,6 +179,18 @@ class ClassTree(JsonValue):
         """The number of decisions on the path to the leaf at each position."""
         return _frozen(_count_covering(self.lo, self.hi, self.n_classes))
 
+    @cached_property
+    def path_nodes(self) -> np.ndarray:
+        """The inner nodes on the path to each leaf position, root first, one position after another: Σ `leaf_depth`."""
+        ends = np.cumsum(self.leaf_depth)
+        nodes = np.empty(int(ends[-1]), dtype=np.int64)
+        for depth, level in enumerate(self.levels):
+            sizes = self.hi[level] - self.lo[level]
+            firsts = np.cumsum(sizes) - sizes
+            positions = np.arange(int(sizes.sum())) + np.repeat(self.lo[level] - firsts, sizes)
+            nodes[(ends - self.leaf_depth)[positions] + depth] = np.repeat(level, sizes)
+        return _frozen(nodes)
+
     @property
     def height(self) -> int:
         """The length of the longest path."""

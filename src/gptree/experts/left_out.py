@@ -1,0 +1,82 @@
+"""Left-out scores of a fitted model's experts at its own rows, computed again when they are asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gptree.experts.base import FittedExpert, LeftOutAt, dense_left_out
+from gptree.experts.examples import Examples, row_chunks
+
+
+@dataclass(frozen=True, eq=False)
+class LeftOutScores:
+    """Left-out class log-probabilities (n, C) of an expert at the examples that it was fitted to, by rows.
+
+    ``scores[rows]`` computes those of some rows: an array of n × C is never kept, neither in memory nor in files.
+
+    Attributes
+    ----------
+    expert : FittedExpert
+        That knows them, see `FittedExpert.knows_left_out`.
+    X : tensor (n, d)
+        Features, as the expert saw them.
+    y : int64 tensor (n,)
+        Class numbers.
+    n_classes : int
+    weights : tensor (n,) or None
+        How many times each example counts; None is once.
+    log_prior : tensor (1, C) or None
+        Added to the log-probabilities.
+    """
+
+    expert: FittedExpert
+    X: Tensor
+    y: Tensor
+    n_classes: int
+    weights: Tensor | None = None
+    log_prior: Tensor | None = None
+
+    def __len__(self) -> int:
+        return len(self.X)
+
+    @cached_property
+    def _examples(self) -> Examples:
+        return Examples.of(self.X, self.y, self.n_classes, weights=self.weights)
+
+    @cached_property
+    def _at(self) -> LeftOutAt:
+        return self.expert.left_out_at(self._examples)
+
+    def __getitem__(self, rows: Any) -> Tensor:
+        """Those of some rows (r,): a slice, numbers, or as marked; (r, C). Of one row, (C,)."""
+        asked = torch.arange(len(self.X), device=self.X.device)[rows]
+        log_p = self._at(asked.reshape(-1)).log_softmax(1)
+        log_p = log_p if self.log_prior is None else log_p + self.log_prior
+        return log_p if asked.ndim else log_p[0]
+
+    def chunks(self) -> tuple[Tensor, ...]:
+        """All rows in pieces that are computed at a time."""
+        return self._examples.chunks()
+
+    def dense(self) -> Tensor:
+        """Those of all rows."""
+        return dense_left_out(self.__getitem__, len(self), self.X.device)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if not name.startswith("_")}
+
+
+def in_chunks(scores: Tensor | LeftOutScores) -> Iterator[tuple[Tensor, Tensor]]:
+    """Left-out scores (n, C) in pieces: rows (r,), and theirs (r, C)."""
+    if isinstance(scores, Tensor):
+        chunks = row_chunks(torch.arange(len(scores), device=scores.device), scores.shape[1])
+    else:
+        chunks = scores.chunks()
+    for rows in chunks:
+        yield rows, scores[rows]
