@@ -127,8 +127,8 @@ def test_a_pool_does_without_an_expert_that_does_not_pay() -> None:
     assert len(Pool((ridge,)).fit(EXAMPLES).expert.experts) == 1  # somebody has to be asked
     assert len(Pool((LDA(), KernelRidge(most_classes=4))).fit(EXAMPLES).expert.experts) == 2
     assert not Pool((ridge,)).pays(4)
-    assert KernelRidge().pays(1_600)
-    assert not KernelRidge().pays(1_601)
+    assert KernelRidge().pays(500)
+    assert not KernelRidge().pays(501)
 
 
 def test_temperature_centre() -> None:

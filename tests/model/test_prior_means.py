@@ -141,8 +141,10 @@ def test_a_table_of_paths_holds_what_dense_scores_give(scale: float) -> None:
         dense = training_log_odds(tree, scores, range(tree.n_nodes), rows)
         again = training_log_odds(tree, fewer, range(tree.n_nodes), [np.flatnonzero(m[places]) for m in below], t)
         for one, other, part, mine in zip(means, dense, again, rows, strict=True):
+            assert one is not None
+            assert part is not None
             torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-10)
-            assert torch.equal(part, one[np.isin(mine, places)])
+            assert torch.equal(part, one[torch.as_tensor(np.isin(mine, places))])
     assert sum(map(len, found.values)) == sum(int(tree.leaf_depth[tree.position[y]].sum()) for tree in trees)
 
 

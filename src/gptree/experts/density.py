@@ -10,7 +10,7 @@ from torch import Tensor
 
 from gptree.experts.base import Expert, Fit, FittedExpert, LeftOutAt, ScoreCache, positive_grid
 from gptree.experts.calibration import fit_tempered, tempered_at, tempering_bytes
-from gptree.experts.examples import ALONE, CHUNK_SIZE, Examples, check_features
+from gptree.experts.examples import CHUNK_SIZE, Examples, check_features
 from gptree.experts.products import check_unit_length, chunks, shared_products, working_dtype
 from gptree.experts.scorers import DensityScores, FrozenDensityScores
 from gptree.maths.frozen import Parts
@@ -23,7 +23,7 @@ class KernelDensity(Expert):
 
         score_c(x) = log mean of exp(β(g − 1)) over the examples of class c, g the inner product with x
 
-    Features must be of unit length. Left out exactly, by masking the fold. Cost: n² inner products and, for each
+    Features must be of unit length. Left out exactly: without the fold. Cost: n² inner products and, for each
     sharpness β, n² exponentials; nothing of size n² is kept.
 
     Parameters
@@ -206,20 +206,33 @@ class _Scorer:
         self.grid, self.fallback, self.examples = settings.sharpnesses, min(settings.sharpnesses), examples
         self.points = examples.X.to(working_dtype(len(examples), examples.X.dtype))
         self.weights = examples.weights.to(self.points.dtype)
+        self._last: tuple[int, tuple[Tensor, Tensor, Tensor, Tensor]] | None = None
 
     def scores(self, grid: tuple[float, ...], rows: Tensor) -> Tensor:
         ex = self.examples
         scores = ex.X.new_empty(len(grid), len(rows), ex.n_classes)
-        for at in chunks(len(rows), len(ex), rows.device):
-            part = rows[at]
-            g = self.points @ self.points[part].T
-            folds = ex.folds[part]
-            g.masked_fill_((ex.folds[:, None] == folds) & (folds != ALONE), -torch.inf)
-            g[part, torch.arange(len(part), device=part.device)] = -torch.inf
-            counts = ex.left_out_counts(part).T.to(g.dtype)
+        for members, asked in ex.by_fold(rows):
+            points, labels, weights, masses = self._without(int(ex.folds[members[0]]))
+            for part in chunks(len(asked), len(points), rows.device):
+                g = points @ self.points[rows[asked[part]]].T
+                scores[:, asked[part]] = _log_means(g, labels, weights, masses, grid).to(scores.dtype)
+        alone = ex.alone(rows)
+        for part in chunks(len(alone), len(ex), rows.device):
+            asked = rows[alone[part]]
+            g = self.points @ self.points[asked].T
+            g[asked, torch.arange(len(asked), device=asked.device)] = -torch.inf
+            counts = ex.left_out_counts(asked).T.to(g.dtype)
             counts = torch.where(counts > 0, counts, 1)  # of a class whose only example is masked
-            scores[:, at] = _log_means(g, ex.y, self.weights, counts, grid).to(scores.dtype)
+            scores[:, alone[part]] = _log_means(g, ex.y, self.weights, counts, grid).to(scores.dtype)
         return scores
+
+    def _without(self, fold: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Points, labels, weights and masses (C, 1) of all other folds; those of the last one asked for are kept."""
+        if self._last is None or self._last[0] != fold:
+            ex, kept = self.examples, self.examples.folds != fold
+            masses = (ex.counts - ex.fold_counts[fold]).to(self.points.dtype)[:, None]
+            self._last = fold, (self.points[kept], ex.y[kept], self.weights[kept], masses)
+        return self._last[1]
 
     def fitted(self, value: float, temperature: float) -> FittedKernelDensity:
         ex = self.examples
