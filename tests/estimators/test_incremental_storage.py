@@ -22,6 +22,8 @@ from gptree import (
     SessionTree,
     load_model,
 )
+from gptree.estimators.storage import state_from_parts, state_to_parts
+from gptree.experts import KernelRidge
 from gptree.storage import StorageError
 from growing_pairs import KINDS, STRATEGIES, quarter_of_the_pairs
 from small_sizes import small_random_features
@@ -200,3 +202,23 @@ def test_a_journal_that_is_damaged_is_refused(tmp_path) -> None:
     path.write_text(json.dumps(document))
     with pytest.raises(StorageError):
         load_model(tmp_path)
+
+
+def test_with_many_base_classes_novel_ones_do_without_ridge_regression(tmp_path, monkeypatch):
+    monkeypatch.setattr(KernelRidge, "pays", lambda self, n_classes: n_classes < 5)
+    model = GPTreeClassifier(growth=Growth(), **ALWAYS).fit(X[OLD], Y[OLD])
+    grown = copy.deepcopy(model).add_classes(*shots(5, 6))
+    experts = grown.state_.experts
+    assert experts.ridge is None
+    assert len(experts.experts) == len(experts.root_weights) == 3
+    assert grown.score(X[TEST & (Y < 7)], Y[TEST & (Y < 7)]) > 0.9
+    grown.save(tmp_path / "model")
+    loaded = load_model(tmp_path / "model")
+    assert np.array_equal(loaded.predict_log_proba(X[TEST]), grown.predict_log_proba(X[TEST]))
+    more = loaded.add_classes(*shots(7))
+    assert np.array_equal(more.predict_proba(X[TEST]), grown.add_classes(*shots(7)).predict_proba(X[TEST]))
+    document, tensors = state_to_parts(model.state_)
+    document["n_features"] = X.shape[1]
+    document["base"]["novel_experts"]["ridge_penalty"] = 1.0
+    with pytest.raises(StorageError, match="novel_experts does not have a weight for each expert"):
+        state_from_parts(document, tensors, torch.device("cpu"), None)

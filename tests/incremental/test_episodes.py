@@ -357,8 +357,8 @@ def novel_loss(weights: np.ndarray, logs: list[Tensor], cases: list) -> float:
 @pytest.mark.parametrize("seed", range(3))
 def test_learnt_weights_are_a_minimum(seed: int) -> None:
     logs, cases = pool_cases(seed)
-    weights, bias = episodes._root_pool(logs, cases, logs[0])
-    root, novel = np.append(weights.numpy(), bias), episodes._novel_pool(logs, cases, logs[0]).numpy()
+    weights, bias = episodes._root_pool(logs, cases, 4, logs[0])
+    root, novel = np.append(weights.numpy(), bias), episodes._novel_pool(logs, cases, 4, logs[0]).numpy()
     for loss, found in ((root_loss, root), (novel_loss, novel)):
         assert (found[:4] >= 0).all()
         assert found[3] == 0  # nothing negative, however harmful

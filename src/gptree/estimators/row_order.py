@@ -18,6 +18,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -93,11 +94,17 @@ def direction(features: Tensor, codes: Tensor, labels: Sequence[Any], counted: T
     The weights are random, so that it passes no two rows by alike, as the mean of a class of two rows would. `counted`
     (n,) is how many times each row counts.
     """
-    keys = [node_generator(0, node_key(key)) for key in label_hashes(labels)[:, None]]
-    weights = torch.tensor([key.standard_normal() for key in keys]).to(features)
+    weights = torch.tensor(_label_weights(label_hashes(labels).tobytes())).to(features)
     counts = torch.bincount(codes, counted, minlength=len(weights))
     shares = (weights / torch.where(counts > 0, counts, 1))[codes]
     return (shares if counted is None else shares * counted) @ features
+
+
+@lru_cache(maxsize=4)
+def _label_weights(hashes: bytes) -> tuple[float, ...]:
+    """A random number for each label; those of a base session are asked for at every change of its classes."""
+    keys = np.frombuffer(hashes, dtype=np.uint64)
+    return tuple(node_generator(0, node_key(key)).standard_normal() for key in keys[:, None])
 
 
 def shuffled(features: Tensor, codes: np.ndarray, along: Tensor, labels: Sequence[Any], seed: int) -> np.ndarray:
@@ -142,6 +149,8 @@ def merged_examples(registry: ClassRegistry) -> ClassRegistry:
 
 
 def _merged(c: Taught) -> Taught:
+    if len(c.weights) == 0:
+        return c
     place: dict[bytes, int] = {}
     rows = (c.extra if isinstance(c, BaseClass) else c.features).cpu().numpy()
     groups = [place.setdefault((row + 0.0).tobytes(), len(place)) for row in rows]
@@ -161,6 +170,8 @@ def _merged(c: Taught) -> Taught:
 
 
 def _ordered(c: Taught, along: Tensor, key: Any, seed: int) -> Taught:
+    if len(c.weights) == 0:
+        return c
     features = c.extra if isinstance(c, BaseClass) else c.features
     if len(features) < 2:
         return c

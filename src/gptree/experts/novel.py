@@ -1,10 +1,10 @@
 """Experts for classes that arrive after the base session.
 
 Four experts score base and novel classes alike: LDA on the features and on random features, both with the covariance of
-the base classes; the kernel density of exemplars and shots; kernel ridge regression on the same points. Two pools of
-them score (1) whether a point belongs to a novel class at all, and (2) which of these it would be. Which base class it
-would be is scored by the experts of the base session, and nothing that arrives later changes that. With τ fitted to the
-left-out examples of the novel classes,
+the base classes; the kernel density of exemplars and shots; kernel ridge regression on the same points, unless there
+are more base classes than it pays for. Two pools of them score (1) whether a point belongs to a novel class at all, and
+(2) which of these it would be. Which base class it would be is scored by the experts of the base session, and nothing
+that arrives later changes that. With τ fitted to the left-out examples of the novel classes,
 
     r(x) = logsumexp over novel classes − logsumexp over base classes of Σ_k w_k log p_k(x), + bias
     M(x) = [log σ(−r) + M_base(x), log σ(r) + M_novel(x)]
@@ -61,26 +61,29 @@ class NovelClassExperts(Serializable):
         On a FittedLDA.
     density : FittedKernelDensity
         Its points are the exemplars.
-    ridge_penalty : float
-    ridge_temperature : float
-    root_weights : tensor (4,)
-        w.
+    ridge_penalty, ridge_temperature : float or None
+        None where there are more base classes than ridge regression pays for; there are three experts then.
+    root_weights : tensor (K,)
+        w, K = 4 or 3.
     bias : float
-    novel_weights : tensor (4,)
+    novel_weights : tensor (K,)
         v.
     """
 
     lda: FittedLDA
     random_lda: FittedRandomFeatures
     density: FittedKernelDensity
-    ridge_penalty: Annotated[float, Number(above=0)]
-    ridge_temperature: Annotated[float, Number(above=0)]
-    root_weights: Annotated[Tensor, Array("4")]
+    ridge_penalty: Annotated[float | None, Number(above=0)]
+    ridge_temperature: Annotated[float | None, Number(above=0)]
+    root_weights: Annotated[Tensor, Array("K")]
     bias: Annotated[float, Number()]
-    novel_weights: Annotated[Tensor, Array("4")]
+    novel_weights: Annotated[Tensor, Array("K")]
 
     def check(self, name: str, sizes: Sizes) -> None:
         ensure(isinstance(self.random_lda.expert, FittedLDA), f"{name}.random_lda is not on a FittedLDA.")
+        settings = (self.ridge_penalty, self.ridge_temperature)
+        experts = 3 + sum(each is not None for each in settings) / 2
+        ensure(len(self.root_weights) == experts, f"{name} does not have a weight for each expert.")
 
     def grown(
         self,
@@ -110,7 +113,6 @@ class NovelClassExperts(Serializable):
         points = torch.cat([exemplars.points.to(X.dtype), X])
         examples = Examples.of(points, density.labels, C, weights=weights)
         in_covariance = torch.arange(len(points), device=X.device) < len(exemplars.points)
-        ridge = RIDGE.fit_at(examples, self.ridge_penalty, self.ridge_temperature)
         random_expert: Any = random_lda.expert
         everyone = torch.arange(len(points), device=X.device)
 
@@ -124,11 +126,14 @@ class NovelClassExperts(Serializable):
                 random_expert.temperature,
             ),
             tempered(density.scores(points, itself=everyone)[0], density.temperature),
-            ridge.left_out,
         ]
-        fitted_ridge: Any = ridge.expert
-        if fitted_ridge.points.dtype == density.points.dtype and len(fitted_ridge.points) == len(points):
-            fitted_ridge = replace(fitted_ridge, points=density.points)  # one tensor: their products are shared
+        fitted_ridge: Any = None
+        if self.ridge_penalty is not None and self.ridge_temperature is not None:
+            ridge = RIDGE.fit_at(examples, self.ridge_penalty, self.ridge_temperature)
+            left_out.append(ridge.left_out)
+            fitted_ridge = ridge.expert
+            if fitted_ridge.points.dtype == density.points.dtype and len(fitted_ridge.points) == len(points):
+                fitted_ridge = replace(fitted_ridge, points=density.points)  # one tensor: their products are shared
         novel_weights = self.novel_weights * self._sharpness(left_out, examples, len(kept))
         grown = FittedBaseNovelExpert(
             base, lda, random_lda, density, fitted_ridge, self.root_weights, self.bias, novel_weights
@@ -160,7 +165,7 @@ class FittedBaseNovelExpert(FittedExpert):
     lda : FittedLDA
     random_lda : FittedRandomFeatures
     density : FittedKernelDensity
-    ridge : FittedKernelRidge
+    ridge : FittedKernelRidge or None
     root_weights : tensor
     bias : float
     novel_weights : tensor
@@ -170,22 +175,27 @@ class FittedBaseNovelExpert(FittedExpert):
     lda: FittedLDA
     random_lda: FittedRandomFeatures
     density: FittedKernelDensity
-    ridge: FittedKernelRidge
-    root_weights: Annotated[Tensor, Array("4")]
+    ridge: FittedKernelRidge | None
+    root_weights: Annotated[Tensor, Array("K")]
     bias: Annotated[float, Number()]
-    novel_weights: Annotated[Tensor, Array("4")]
+    novel_weights: Annotated[Tensor, Array("K")]
 
     def check(self, name: str, sizes: Sizes) -> None:
         ensure(sizes.get("B", 1) < sizes["C"], f"{name}.base leaves no class for the novel ones.")
+        ensure(len(self.root_weights) == len(self.experts), f"{name} does not have a weight for each expert.")
+
+    @property
+    def experts(self) -> list[FittedExpert]:
+        """Those over all classes."""
+        return [each for each in (self.lda, self.random_lda, self.density, self.ridge) if each is not None]
 
     def log_probabilities(self, X: Tensor, raw: Any = None, cache: ScoreCache | None = None) -> Tensor:
         cache = {} if cache is None else cache
-        experts = (self.lda, self.random_lda, self.density, self.ridge)
-        logs = [expert.log_probabilities(X, raw, cache) for expert in experts]
+        logs = [expert.log_probabilities(X, raw, cache) for expert in self.experts]
         return self.combined(self.base.log_probabilities(X, raw, cache), logs)
 
     def frozen(self, parts: Parts) -> BaseNovelScores:
-        scores = [expert.frozen(parts) for expert in (self.lda, self.random_lda, self.density, self.ridge)]
+        scores = [expert.frozen(parts) for expert in self.experts]
         weights = self.root_weights.tolist(), self.bias, self.novel_weights.tolist()
         return BaseNovelScores(self.base.frozen(parts), scores, *weights)
 

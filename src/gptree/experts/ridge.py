@@ -138,6 +138,10 @@ class KernelRidge(Expert):
             penalties = (choose(_KernelScorer(penalties, part, len(part)), part, CalibrationRows.of(part)).value,)
         return fit_tempered(_KernelScorer(penalties, examples, self.at_most, points), examples)
 
+    def regression(self, examples: Examples, penalty: float) -> FittedKernelRidge:
+        """Fit with a penalty that is tried, and leave nothing out."""
+        return _KernelScorer((penalty,), examples, self.at_most).regression(penalty)
+
     def fit_at(self, examples: Examples, penalty: float, temperature: float = 1.0) -> Fit:
         """Fit with a penalty and a temperature that were chosen elsewhere."""
         scorer = _KernelScorer((penalty,), examples, self.at_most)
@@ -375,12 +379,21 @@ class _KernelScorer(_Scorer):
         """W^½KW^½."""
         return _kernel(self.points, self.points).mul_(self.targets.root).mul_(self.targets.root[:, None])
 
-    def _solve(self, penalty: float) -> _Solution:
+    def _factor(self, penalty: float) -> Tensor:
         K = self._weighted_kernel() if self.K is None else self.K.clone()
         K.diagonal().add_(penalty)
         # paper (1)
-        factor = torch.linalg.cholesky(K)
-        del K  # with many points such a matrix is the largest thing in memory
+        return torch.linalg.cholesky(K)
+
+    def regression(self, penalty: float) -> FittedKernelRidge:
+        """Fitted without left-out predictions, untempered."""
+        factor = self._factor(penalty)
+        targets = self.targets.added_to(factor.new_zeros(len(factor), self.examples.n_classes))
+        weights = torch.cholesky_solve(targets, factor).mul_(self.targets.root[:, None])
+        return FittedKernelRidge(self.points, weights, penalty, 1.0)
+
+    def _solve(self, penalty: float) -> _Solution:
+        factor = self._factor(penalty)  # with many points such a matrix is the largest thing in memory
         P = torch.cholesky_inverse(factor)
         del factor
         root = self.targets.root[:, None]

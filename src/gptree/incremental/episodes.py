@@ -103,19 +103,22 @@ def learn_novel_experts(
         _choose_lda(episodes, lda, lambda x: x),
         _choose_lda(episodes, random_lda.expert, lambda x: random_lda.features(x).to(x.dtype)),
         _choose_density(episodes, density),
-        _choose_ridge(episodes, X[rows]),
     ]
+    ridge: dict[str, float] = {}
+    if KernelRidge().pays(len(hashes)):
+        choices.append(_choose_ridge(episodes, X[rows]))
+        ridge = choices[-1].settings
     logs = [torch.stack([choice.logs[e] for choice in choices]) for e in range(len(episodes))]
-    root_weights, bias = _root_pool(logs, episodes, X)
+    root_weights, bias = _root_pool(logs, episodes, len(choices), X)
     return NovelClassExperts(
         lda=choices[0].apply(lda),
         random_lda=replace(random_lda, expert=choices[1].apply(random_lda.expert)),
         density=choices[2].apply(density),
-        ridge_penalty=choices[3].settings["penalty"],
-        ridge_temperature=choices[3].settings["temperature"],
+        ridge_penalty=ridge.get("penalty"),
+        ridge_temperature=ridge.get("temperature"),
         root_weights=root_weights,
         bias=bias,
-        novel_weights=_novel_pool(logs, episodes, X),
+        novel_weights=_novel_pool(logs, episodes, len(choices), X),
     )
 
 
@@ -296,8 +299,7 @@ def _choose_ridge(episodes: list[Episode], exemplars: Tensor) -> _Choice:
     for penalty in KernelRidge().penalties:
         scores = []
         for e, memory in zip(episodes, points, strict=True):
-            fitted: Any = KernelRidge().fit_at(memory, penalty).expert
-            scores.append(fitted.scores(e.queries))
+            scores.append(KernelRidge().regression(memory, penalty).scores(e.queries))
         candidates.append(({"penalty": penalty}, scores))
     return _best(candidates, episodes, lambda: (exemplars @ exemplars.T).sub(1).exp())
 
@@ -305,7 +307,7 @@ def _choose_ridge(episodes: list[Episode], exemplars: Tensor) -> _Choice:
 # -------------------------------------------------------------------------------------------------------------- pools
 
 
-def _root_pool(logs: list[Tensor], episodes: list[Episode], like: Tensor) -> tuple[Tensor, float]:
+def _root_pool(logs: list[Tensor], episodes: list[Episode], experts: int, like: Tensor) -> tuple[Tensor, float]:
     """Weights and bias of the decision between novel and base classes, by its log-likelihood over all queries."""
 
     def loss(parameters: Tensor) -> Tensor:
@@ -315,11 +317,11 @@ def _root_pool(logs: list[Tensor], episodes: list[Episode], like: Tensor) -> tup
             losses.append(softplus(torch.where(e.labels >= e.n_base, -odds, odds)))
         return weighted_mean(torch.cat(losses), torch.cat([e.weights for e in episodes]))
 
-    values = fit_weights(loss, 4, 1, like, empty=sum(len(e.labels) for e in episodes) == 0)
+    values = fit_weights(loss, experts, 1, like, empty=sum(len(e.labels) for e in episodes) == 0)
     return values[:-1], float(values[-1])
 
 
-def _novel_pool(logs: list[Tensor], episodes: list[Episode], like: Tensor) -> Tensor:
+def _novel_pool(logs: list[Tensor], episodes: list[Episode], experts: int, like: Tensor) -> Tensor:
     """Weights of the decision among novel classes, by its log-likelihood over their queries."""
     parts = []
     for log, e in zip(logs, episodes, strict=True):
@@ -333,4 +335,4 @@ def _novel_pool(logs: list[Tensor], episodes: list[Episode], like: Tensor) -> Te
             losses.append(-pool.gather(1, labels[:, None])[:, 0])
         return weighted_mean(torch.cat(losses), torch.cat([weights for *_, weights in parts]))
 
-    return fit_weights(loss, 4, 0, like, empty=sum(len(labels) for _, labels, _ in parts) == 0)
+    return fit_weights(loss, experts, 0, like, empty=sum(len(labels) for _, labels, _ in parts) == 0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -48,8 +49,9 @@ def node_problems(
     """
     hashes = label_hashes(data.labels)
     device = data.X.device
-    class_rows = _class_rows(data, large_nodes, hashes, seed)
     counts = np.bincount(data.y, minlength=len(hashes))
+    class_rows = np.split(np.argsort(data.y, kind="stable"), np.cumsum(counts)[:-1])
+    ranks = _Ranks(data, large_nodes, hashes, seed, class_rows)
     is_inducing = np.zeros(len(data.y), dtype=bool)
     is_inducing[() if data.inducing is None else data.inducing] = True
     number_of: dict[tuple[int, int], int] = {}
@@ -57,7 +59,6 @@ def node_problems(
     node_of = []
     for t, tree in enumerate(trees):
         rows = np.concatenate([class_rows[c] for c in tree.order])
-        rank = np.concatenate([np.arange(len(class_rows[c])) for c in tree.order])  # place in the order of its class
         starts = np.concatenate([[0], np.cumsum(counts[tree.order])])
         keys = np.concatenate([np.zeros(1, np.uint64), np.cumsum(hashes[tree.order], dtype=np.uint64)])
         left_keys, right_keys = keys[tree.mid] - keys[tree.lo], keys[tree.hi] - keys[tree.mid]  # modulo 2⁶⁴
@@ -72,7 +73,10 @@ def node_problems(
                 number_of[key] = n_fitted + len(problems) + len(new_nodes)
                 node_seed = int(np.random.SeedSequence([seed, *key]).generate_state(1, np.uint64)[0])
                 new_nodes.append(v)
-                chosen.append(_node_rows(rows, rank, starts, (lo, mid, hi), large_nodes, node_seed, is_inducing))
+                node = _Node(
+                    tree.order[lo:hi], rows[starts[lo] : starts[hi]], starts[lo : hi + 1] - starts[lo], mid - lo
+                )
+                chosen.append(_node_rows(node, ranks, large_nodes, node_seed, is_inducing))
             numbers.append(number_of[key])
         means = training_log_odds(tree, data.scores, new_nodes, [picked for picked, *_ in chosen], t)
         for (picked, left, inducing, node_seed), mean in zip(chosen, means, strict=True):
@@ -91,41 +95,65 @@ def node_problems(
     return problems, tuple(node_of)
 
 
-def _class_rows(data: TrainingData, large_nodes: LargeNodes | None, hashes: np.ndarray, seed: int) -> list[np.ndarray]:
-    """Rows of each class, in the order in which large nodes take them."""
-    order = np.argsort(data.y, kind="stable")
-    counts = np.bincount(data.y, minlength=len(hashes))
-    rows = np.split(order, np.cumsum(counts)[:-1])
-    few = large_nodes is None or len(data.y) <= large_nodes.points
-    if large_nodes is None or (few and not isinstance(large_nodes, FixedInducingPoints)):
-        return rows
-    random = [node_generator(seed, node_key(hashes[c : c + 1])) for c in range(len(rows))]
-    if isinstance(large_nodes, FixedInducingPoints):  # inducing points first and in their order, the others at random
-        assert data.inducing is not None
-        place = np.full(len(data.y), len(data.y))
-        place[data.inducing] = np.arange(len(data.inducing))
-        shuffled = [r.permutation(each) for r, each in zip(random, rows, strict=True)]
-        return [each[np.argsort(place[each], kind="stable")] for each in shuffled]
-    features = data.X.cpu().numpy()
-    return [each[large_nodes.order(features[each], r)] for r, each in zip(random, rows, strict=True)]
+class _Ranks:
+    """Places of rows in the order in which large nodes take those of their class.
+
+    The order of a class is found when a large node first asks for it: many classes are never asked for.
+    """
+
+    def __init__(
+        self,
+        data: TrainingData,
+        large_nodes: LargeNodes | None,
+        hashes: np.ndarray,
+        seed: int,
+        rows: Sequence[np.ndarray],
+    ) -> None:
+        self._data, self._large_nodes, self._hashes, self._seed = data, large_nodes, hashes, seed
+        self._rows = rows
+        self._rank = np.zeros(len(data.y), dtype=np.int64)
+        self._known = np.zeros(len(rows), dtype=bool)
+        self._place = np.full(len(data.y), len(data.y))
+        if data.inducing is not None:
+            self._place[data.inducing] = np.arange(len(data.inducing))
+
+    def of(self, rows: np.ndarray, classes: np.ndarray) -> np.ndarray:
+        """The places of rows of these classes, and of no others."""
+        for c in classes[~self._known[classes]]:
+            self._rank[self._rows[c][self._order(c)]] = np.arange(len(self._rows[c]))
+        self._known[classes] = True
+        return self._rank[rows]
+
+    def _order(self, c: int) -> np.ndarray:
+        random, rows = node_generator(self._seed, node_key(self._hashes[c : c + 1])), self._rows[c]
+        if isinstance(self._large_nodes, FixedInducingPoints):  # inducing points first, in their order
+            shuffled = random.permutation(len(rows))
+            return shuffled[np.argsort(self._place[rows[shuffled]], kind="stable")]
+        assert self._large_nodes is not None
+        at = torch.as_tensor(rows, device=self._data.X.device)
+        return self._large_nodes.order(self._data.X[at].cpu().numpy(), random)
+
+
+class _Node(NamedTuple):
+    """The classes below a node in leaf order, and their rows."""
+
+    classes: np.ndarray
+    rows: np.ndarray
+    starts: np.ndarray
+    """Where the rows of each class begin, and the end of all."""
+    mid: int
+    """How many classes are on the left."""
 
 
 def _node_rows(
-    rows: np.ndarray,
-    rank: np.ndarray,
-    starts: np.ndarray,
-    node: tuple[int, int, int],
-    large_nodes: LargeNodes | None,
-    seed: int,
-    is_inducing: np.ndarray,
+    node: _Node, ranks: _Ranks, large_nodes: LargeNodes | None, seed: int, is_inducing: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None, int]:
     """Rows of a node, which go left, its inducing rows if it is sparse, and its seed.
 
     Rows come sorted, so that a node is the same problem in every tree that holds it.
     """
-    lo, mid, hi = node
-    begin, cut, end = int(starts[lo]), int(starts[mid]), int(starts[hi])
-    inside = begin + np.argsort(rows[begin:end])
+    classes, rows, starts, mid = node
+    inside, cut = np.argsort(rows), int(starts[mid])
 
     def some(inside: np.ndarray, counts: np.ndarray, limit: int) -> np.ndarray:
         """At most `limit` of the places `inside`, the same number from each class where that is possible."""
@@ -133,21 +161,23 @@ def _node_rows(
             return inside
         quota = class_quota(counts, limit)
         if quota > 0:
-            return inside[rank[inside] < quota]
-        # more classes than points: one row each of an even choice of classes, some from either side
-        random = np.random.default_rng(seed)
-        on_left = min(max(1, round(limit * (mid - lo) / (hi - lo))), limit - 1)
-        sides = ((starts[lo:mid], on_left), (starts[mid:hi], limit - on_left))
-        taken = np.concatenate([random.choice(each, size, replace=False) for each, size in sides])
+            return inside[ranks.of(rows[inside], classes) < quota]
+        # more classes than points: the first row each of an even choice of classes, some from either side
+        random, there = np.random.default_rng(seed), np.flatnonzero(np.diff(starts))
+        on_left = min(max(1, round(limit * mid / len(classes))), limit - 1)
+        sides = ((there[there < mid], on_left), (there[there >= mid], limit - on_left))
+        drawn = np.concatenate([random.choice(each, size, replace=False) for each, size in sides])
+        members = np.concatenate([np.arange(int(starts[c]), int(starts[c + 1])) for c in drawn.tolist()])
+        taken = members[ranks.of(rows[members], classes[drawn]) == 0]
         return taken[np.argsort(rows[taken])]
 
-    counts = np.diff(starts[lo : hi + 1])
+    counts = np.diff(starts)
     if isinstance(large_nodes, FixedInducingPoints):  # they come first among the rows of their class
         inducing = inside[is_inducing[rows[inside]]]
-        per_class = np.add.reduceat(is_inducing[rows[begin:end]].astype(int), starts[lo:hi] - begin)
+        per_class = np.add.reduceat(is_inducing[rows].astype(int), starts[:-1])
         seen = some(inside, counts, large_nodes.points)
         return rows[seen], seen < cut, rows[some(inducing, per_class, large_nodes.inducing)], seed
-    if large_nodes is None or end - begin <= large_nodes.points:
+    if large_nodes is None or len(rows) <= large_nodes.points:
         return rows[inside], inside < cut, None, seed
     taken = some(inside, counts, large_nodes.points)
     if isinstance(large_nodes, InducingPoints):

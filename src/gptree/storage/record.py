@@ -139,7 +139,7 @@ def _restored_field(
         if part.count is not None:
             agree(label, sizes, part.count, len(value))
     ensure(conforms(value, kind), f"{label} is a {type(value).__name__}, which it cannot be.")
-    return stated.check(label, value) if isinstance(stated, Number) else value
+    return stated.check(label, value) if isinstance(stated, Number) and value is not None else value
 
 
 def _restored_part(label: str, tensors: Mapping[str, Tensor], settings: Any, part: Part, sizes: Sizes) -> Any:
