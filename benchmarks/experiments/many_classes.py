@@ -1,0 +1,180 @@
+"""Many classes.
+
+What do thousands of classes cost, and what do the Gaussian processes add there?
+
+With 1,000 classes a tree is fitted in {mean fit | method=gptree, tree | classes=1000} s of processor time on one thread,
+in {mean memory | method=gptree, tree | classes=1000} GB with everything that Python imports, and its file has
+{mean file | method=gptree, tree | classes=1000} MB. The experts score every row for every class, which grows with the
+square of the classes; trees and nodes grow slower, and so do memory and file.
+
+Findings
+--------
+- No array of rows × classes is in memory or in the file: what grows with the classes is the features.
+- On these classes, Gaussian by construction, the Gaussian processes do not add to the experts they start from: compare
+  "experts alone". They help where classes are not of that shape, as the frozen features of the other pages show.
+- Nearest means and k-NN are quickly fitted and far behind in NLL; logistic regression is behind in accuracy as well.
+
+Set-up
+------
+Made-up classes of five examples with 256 features: 20 groups of 20 families, a class at random in one of 400 families;
+two shapes of noise with a power-law spectrum, at random for each class, and a size of its own for each, so that linear
+discriminant analysis is not the truth. 1,000 further rows are predicted. All methods with their defaults, one thread, a
+fresh process for each; processor seconds. "Experts alone" is the pool that a tree has as prior mean. The penalty of
+logistic regression is the one that it chooses with 100 classes of seed 0. Peak memory has imports (0.45 GB) and data in
+it; a file is in double precision.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from benchmarks.core.tables import Column, Table, listing
+from benchmarks.core.trials import Row, Trial
+from gptree import GPForestClassifier, GPTreeClassifier
+from gptree.experts import Examples, Pool
+from gptree.maths.sphere import unit_length
+from gptree.metrics import accuracy, ece, nll
+from gptree.rivals import LogisticClassifier, NearestClassMean, NearestNeighbours
+
+GROUP, NEEDS_DATA, FRESH_PROCESS, SEEDS = "Speed and size", False, True, 1
+
+SHOTS, DIMENSIONS, QUERIES = 5, 256, 1_000
+#: Each method, and up to how many classes it is tried: logistic regression as long as it takes less than ten minutes,
+#: rivals that keep an array of rows × classes as long as that fits.
+METHODS = {
+    "gptree, tree": 100_000,
+    "gptree, forest": 100_000,
+    "experts alone": 100_000,
+    "logistic regression": 1_000,
+    "nearest means": 10_000,
+    "k-NN": 10_000,
+}
+CLASSES = (100, 1_000, 3_000, 10_000, 100_000)
+PENALTY = 1e4  # inverse, of logistic regression
+
+COLUMNS = {
+    "classes": Column("classes", "settings.classes", digits=0),
+    "fit": Column("fit (CPU s)", "metrics.fit", digits=1),
+    "predict": Column("predict 1,000 rows (CPU s)", "metrics.predict", digits=2),
+    "memory": Column("peak memory (GB)", "peak_memory_bytes", scale=1e-9, digits=2),
+    "file": Column("file (MB)", "metrics.file_bytes", scale=1e-6, digits=1),
+    "top-1": Column("top-1 %", "metrics.accuracy", scale=100, digits=1),
+    "top-5": Column("top-5 %", "metrics.top5", scale=100, digits=1),
+    "NLL": Column("NLL", "metrics.nll"),
+    "ECE": Column("ECE %", "metrics.ece", scale=100, digits=1),
+}
+
+
+def trials(seeds: int) -> list[Trial]:
+    return [
+        Trial("many-classes", method, "made-up", seed, {"classes": classes})
+        for seed in range(seeds)
+        for classes in CLASSES
+        for method, most in METHODS.items()
+        if classes <= most
+    ]
+
+
+def make_data(classes: int, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """X and y of the examples, and of the rows to predict."""
+    random, d = np.random.default_rng(seed), DIMENSIONS
+    spectrum = (1.0 + np.arange(d)) ** -0.5
+    spectrum /= np.sqrt(np.square(spectrum).mean())
+    turned = np.linalg.qr(random.normal(size=(d, d)))[0]
+    groups = random.normal(size=(20, 1, d)) * spectrum
+    families = (groups + 0.7 * random.normal(size=(20, 20, d)) * spectrum).reshape(400, d)
+    means = families[random.integers(0, 400, classes)] + 0.5 * random.normal(size=(classes, d)) * spectrum
+    sizes = 2.2 * np.exp(0.3 * random.normal(size=classes))
+    shapes = np.stack([spectrum, random.permutation(spectrum)])
+    shape = random.integers(0, 2, classes)
+
+    def draw(y: np.ndarray) -> np.ndarray:
+        noise = random.normal(size=(len(y), d)) * shapes[shape[y]]
+        return (means[y] + sizes[y, None] * noise) @ turned
+
+    y, y_new = np.repeat(np.arange(classes), SHOTS), random.integers(0, classes, QUERIES)
+    return draw(y), y, draw(y_new), y_new
+
+
+class ExpertsAlone:
+    """The pool of experts that a tree has as prior mean, by itself."""
+
+    def fit(self, X: np.ndarray, y: np.ndarray) -> ExpertsAlone:
+        self._mean = X.mean(0)
+        self._expert = Pool().fit(Examples.of(self._rows(X), torch.as_tensor(y))).expert
+        return self
+
+    def predict_proba(self, X: np.ndarray) -> np.ndarray:
+        parts = torch.as_tensor(self._rows(X)).split(100)
+        return torch.cat([self._expert.log_probabilities(part) for part in parts]).exp().numpy()
+
+    def _rows(self, X: np.ndarray) -> torch.Tensor:
+        return torch.as_tensor(unit_length(X - self._mean))
+
+
+def make_method(name: str, seed: int) -> Any:
+    return {
+        "gptree, tree": GPTreeClassifier(random_state=seed, device="cpu"),
+        "gptree, forest": GPForestClassifier(random_state=seed, device="cpu"),
+        "experts alone": ExpertsAlone(),
+        "logistic regression": LogisticClassifier(C=PENALTY),
+        "nearest means": NearestClassMean(),
+        "k-NN": NearestNeighbours(),
+    }[name]
+
+
+def run(trial: Trial, folder: Path) -> Mapping[str, Any]:
+    torch.set_num_threads(1)
+    X, y, X_new, y_new = make_data(trial.settings["classes"], trial.seed)
+    method = make_method(trial.method, trial.seed)
+    began = time.process_time()
+    method.fit(X, y)
+    fitted = time.process_time()
+    p = method.predict_proba(X_new)
+    done = time.process_time()
+    found = {"fit": fitted - began, "predict": done - fitted}
+    if hasattr(method, "save"):
+        with tempfile.TemporaryDirectory() as scratch:
+            method.save(Path(scratch) / "model")
+            found["file_bytes"] = sum(file.stat().st_size for file in Path(scratch).rglob("*") if file.is_file())
+    best = np.argpartition(p, -5, axis=1)[:, -5:]
+    found["top5"] = float((best == y_new[:, None]).any(1).mean())
+    return found | {"accuracy": accuracy(p, y_new), "nll": nll(p, y_new), "ece": ece(p, y_new)}
+
+
+def tables(rows: list[Row]) -> list[Table]:
+    classes = sorted({row.trial.settings["classes"] for row in rows})
+    found = [
+        listing(
+            f"{each:,} classes",
+            [row for row in rows if row.trial.settings["classes"] == each],
+            ["method"],
+            [column for name, column in COLUMNS.items() if name != "classes"],
+        )
+        for each in classes
+    ]
+    return [*found, exponents(rows)]
+
+
+def exponents(rows: list[Row]) -> Table:
+    """d log / d log C of processor time, memory above that of imports, and file, between neighbouring sizes."""
+    lines = []
+    for method in METHODS:
+        mine = sorted(
+            (row for row in rows if row.trial.method == method), key=lambda row: row.trial.settings["classes"]
+        )
+        for one, other in zip(mine, mine[1:], strict=False):
+            few, many = (row.trial.settings["classes"] for row in (one, other))
+            values = [
+                np.log(other.metrics[name] / one.metrics[name]) / np.log(many / few) if name in one.metrics else None
+                for name in ("fit", "predict", "file_bytes")
+            ]
+            lines.append([method, f"{few:,} → {many:,}", *("" if v is None else f"{v:.2f}" for v in values)])
+    return Table("Exponents in the number of classes", ["method", "classes", "fit", "predict", "file"], lines)
