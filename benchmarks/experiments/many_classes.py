@@ -2,8 +2,8 @@
 
 What do thousands of classes cost, and what do the Gaussian processes add there?
 
-With 1,000 classes a tree is fitted in {mean fit | method=gptree, tree | classes=1000} s of processor time on one thread,
-in {mean memory | method=gptree, tree | classes=1000} GB with everything that Python imports, and its file has
+With 1,000 classes a tree is fitted in {mean fit | method=gptree, tree | classes=1000} s of processor time on one
+thread, in {mean memory | method=gptree, tree | classes=1000} GB with everything that Python imports, and its file has
 {mean file | method=gptree, tree | classes=1000} MB. The experts score every row for every class, which grows with the
 square of the classes; trees and nodes grow slower, and so do memory and file.
 
@@ -29,6 +29,7 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Mapping
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -164,13 +165,11 @@ def tables(rows: list[Row]) -> list[Table]:
 
 
 def exponents(rows: list[Row]) -> Table:
-    """d log / d log C of processor time, memory above that of imports, and file, between neighbouring sizes."""
+    """d log / d log C of processor time and file, between neighbouring sizes."""
     lines = []
     for method in METHODS:
-        mine = sorted(
-            (row for row in rows if row.trial.method == method), key=lambda row: row.trial.settings["classes"]
-        )
-        for one, other in zip(mine, mine[1:], strict=False):
+        mine = [row for row in rows if row.trial.method == method]
+        for one, other in pairwise(sorted(mine, key=lambda row: row.trial.settings["classes"])):
             few, many = (row.trial.settings["classes"] for row in (one, other))
             values = [
                 np.log(other.metrics[name] / one.metrics[name]) / np.log(many / few) if name in one.metrics else None

@@ -123,7 +123,8 @@ def test_files_hold_no_array_of_rows_times_classes(tmp_path):
     model = GPTreeClassifier(random_state=0, class_prior="empirical").fit(X, Y)
     model.save(tmp_path / "model")
     tensors = load_file(next((tmp_path / "model").glob("*.safetensors")))
-    assert "fit.left_out" not in tensors
+    rows = len(model.state_.y)
+    assert not [name for name, value in tensors.items() if value.shape == (rows, 10) and not name.startswith("experts")]
     loaded = load_model(tmp_path / "model")
     np.testing.assert_allclose(loaded.left_out().probabilities, model.left_out().probabilities, rtol=0, atol=1e-12)
     assert loaded.diagnostics_["doubtful"].tolist() == model.diagnostics_["doubtful"].tolist()
@@ -133,3 +134,18 @@ def test_files_hold_no_array_of_rows_times_classes(tmp_path):
     tensors["experts.experts.2.points"] = tensors["experts.experts.2.points"].flip(0)
     with pytest.raises(StorageError, match="left-out predictions are missing: the experts have other rows"):
         state_from_parts(document, tensors, torch.device("cpu"), None)
+
+
+def test_what_follows_from_other_arrays_is_not_stored(tmp_path, monkeypatch):
+    """Rows in single precision, for experts of many rows, and the upper triangles of precisions."""
+    monkeypatch.setattr("gptree.experts.products.DOUBLE_UP_TO", 100)
+    model = GPTreeClassifier(random_state=0, node_limit=InducingPoints(40), predict_at="quadrature").fit(X, Y)
+    model.save(tmp_path / "model")
+    tensors = load_file(next((tmp_path / "model").glob("*.safetensors")))
+    assert [name for name, value in tensors.items() if value.shape == X.shape] == ["features"]
+    assert [value.ndim for name, value in tensors.items() if name.endswith("precision")]
+    assert {value.ndim for name, value in tensors.items() if name.endswith("precision")} == {2}
+    loaded = load_model(tmp_path / "model")
+    assert loaded.state_.experts.experts[2].points.dtype == torch.float32
+    np.testing.assert_allclose(loaded.predict_proba(X_NEW), model.predict_proba(X_NEW), rtol=0, atol=1e-12)
+    np.testing.assert_allclose(loaded.novelty_score(X_NEW), model.novelty_score(X_NEW), rtol=0, atol=1e-12)

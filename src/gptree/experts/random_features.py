@@ -50,6 +50,9 @@ class RandomFeatures(Expert):
     def cannot_grow(self) -> str | None:
         return self.expert.cannot_grow
 
+    def pays(self, n_classes: int) -> bool:
+        return self.expert.pays(n_classes)
+
     def settled(self, fitted: FittedExpert) -> RandomFeatures:
         assert isinstance(fitted, FittedRandomFeatures)
         return replace(self, expert=self.expert.settled(fitted.expert))

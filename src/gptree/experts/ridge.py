@@ -34,6 +34,8 @@ class Ridge(Expert):
     ----------
     penalties : tuple of float
         α is chosen among these by left-out NLL, together with the temperature.
+    most_classes : int
+        A pool does without it where there are more classes.
 
     Examples
     --------
@@ -43,11 +45,16 @@ class Ridge(Expert):
     """
 
     penalties: tuple[float, ...] = (10.0, 30.0, 100.0, 300.0, 1e3, 3e3, 1e4)
+    most_classes: int = 500
 
     name = "ridge"
 
     def __post_init__(self) -> None:
         positive_grid(self, "penalties")
+        require_whole("most_classes", self.most_classes, 1)
+
+    def pays(self, n_classes: int) -> bool:
+        return n_classes <= self.most_classes
 
     def settled(self, fitted: FittedExpert) -> Ridge:
         assert isinstance(fitted, FittedRidge)

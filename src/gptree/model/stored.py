@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -73,7 +74,8 @@ def model_to_parts(model: ForestModel) -> tuple[dict[str, Any], dict[str, Tensor
     tensors |= {f"node_of.{t}": nodes for t, nodes in enumerate(model.node_of)}
     for i, posterior in enumerate(posteriors):
         for name in _STATED[posterior.kind]:
-            tensors[f"posterior.{i}.{name}"] = getattr(posterior, name)
+            value = getattr(posterior, name)
+            tensors[f"posterior.{i}.{name}"] = _lower(value) if name == "precision" else value
     for name, value in vars(model.diagnostics).items():
         if value is not None:
             tensors[f"diagnostics.{name}"] = value
@@ -154,14 +156,31 @@ def _posteriors(kinds: Any, tensors: Mapping[str, Tensor], X: Tensor, sizes: Siz
     for i, kind in enumerate(kinds):
         ensure(kind in _POSTERIORS, f"{name} has a posterior of the unknown kind {kind!r:.80}.")
         own, label = dict(sizes), f"{name}.posterior.{i}"
-        parts = {
-            part: stated.check(f"{label}.{part}", tensors.get(f"posterior.{i}.{part}"), own)
-            for part, stated in _STATED[kind].items()
-        }
+        found = {part: tensors.get(f"posterior.{i}.{part}") for part in _STATED[kind]}
+        if (precision := found.get("precision")) is not None:
+            found["precision"] = _whole(precision)
+        parts = {part: stated.check(f"{label}.{part}", found[part], own) for part, stated in _STATED[kind].items()}
         alike = all(value.dtype == X.dtype for value in parts.values() if value.is_floating_point())
         ensure(alike, f"{label} is not in the precision of the features.")
         out.append(_POSTERIORS[kind](**parts))
     return out
+
+
+def _lower(matrices: Tensor) -> Tensor:
+    """The lower triangles (v, n(n + 1)/2) of symmetric matrices (v, n, n), row after row: all that is used of them."""
+    row, column = torch.tril_indices(*matrices.shape[1:], device=matrices.device)
+    return matrices[:, row, column]
+
+
+def _whole(lower: Tensor) -> Tensor:
+    """The matrices again. Files of versions before 6 have them as they are; what is neither is left as it is."""
+    n = math.isqrt(2 * lower.shape[-1]) if lower.ndim == 2 else 0
+    if n * (n + 1) != 2 * lower.shape[-1]:
+        return lower
+    matrices = lower.new_empty(len(lower), n, n)
+    row, column = torch.tril_indices(n, n, device=lower.device)
+    matrices[:, row, column] = matrices[:, column, row] = lower
+    return matrices
 
 
 def _check_factors(posteriors: Sequence[NodePosterior], grams: Grams, name: str) -> None:

@@ -29,6 +29,7 @@ from gptree.storage.locks import LOCK, locked
 
 FORMAT = "gptree"
 VERSION = 6
+SINGLE = " in single precision"  # after the name of an array in double precision: an alias of it, rounded
 DOCUMENT = "model.json"
 _ARRAYS = re.compile(r"arrays-[0-9a-f]{16}\.safetensors")
 _SAFETENSORS_LEFT_OVERS = re.compile(r"\.tmp\w{6}")  # where safetensors itself wrote the file, as it did before
@@ -149,8 +150,8 @@ def _read(folder: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
         aliases = document.get("aliases")
         if not isinstance(aliases, dict):
             raise StorageError(f"{folder} is damaged: aliases is no table of names.")
-        tensors |= {name: tensors[other] for name, other in aliases.items()}
-    except (SafetensorError, KeyError, TypeError) as error:
+        tensors |= _named_again(tensors, aliases)
+    except (SafetensorError, KeyError, TypeError, AttributeError) as error:
         raise StorageError(f"{folder} is damaged: {error}.") from None
     if version == 2:
         document, tensors = version2.upgraded(document, tensors)
@@ -160,7 +161,10 @@ def _read(folder: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
 
 
 def _without_copies(tensors: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """Every tensor once, and the names under which some appear again: experts share the features of the model."""
+    """Every tensor once, and the names under which some appear again: experts share the features of the model.
+
+    Some have them in single precision, where the model has them in double.
+    """
     stored: dict[str, Tensor] = {}
     aliases: dict[str, str] = {}
     known: dict[tuple[Any, ...], str] = {}
@@ -169,10 +173,39 @@ def _without_copies(tensors: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], d
         place = (value.data_ptr(), value.shape, value.stride(), value.dtype)
         if value.numel() > 0 and place in known:
             aliases[name] = known[place]
+        elif (alias := _alias(value, stored)) is not None:
+            aliases[name] = alias
         else:
             known[place] = name
             stored[name] = value.cpu().clone(memory_format=torch.contiguous_format)
     return stored, aliases
+
+
+def _alias(value: Tensor, stored: Mapping[str, Tensor]) -> str | None:
+    """What names a matrix that equals one which is stored, or one in double precision after rounding."""
+    if value.ndim != 2 or value.numel() == 0 or not value.is_floating_point():
+        return None
+    value = value.cpu()
+    for name, each in stored.items():
+        if (
+            each.shape == value.shape
+            and each.dtype in (value.dtype, torch.float64)
+            and torch.equal(each.to(value), value)
+        ):
+            return name if each.dtype == value.dtype else name + SINGLE
+    return None
+
+
+def _named_again(tensors: Mapping[str, Tensor], aliases: Mapping[str, str]) -> dict[str, Tensor]:
+    """Further names of tensors, in single precision where the alias says so."""
+    singles: dict[str, Tensor] = {}
+    found = {}
+    for name, other in aliases.items():
+        if other.endswith(SINGLE):
+            found[name] = singles.setdefault(other, tensors[other.removesuffix(SINGLE)].float())
+        else:
+            found[name] = tensors[other]
+    return found
 
 
 def _checksum(document: Mapping[str, Any]) -> str:
