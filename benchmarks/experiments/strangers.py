@@ -122,6 +122,7 @@ def _forest_scores(x: np.ndarray, y: np.ndarray, queries: Mapping[str, np.ndarra
     left_out = left_out_predictions(state.model, state.y, state.left_out)
     sphere, codes = state.on_sphere(state.X), torch.as_tensor(state.y)
     far = -lda.left_out(sphere, codes, torch.ones_like(codes, dtype=torch.bool)).amax(1)
+    assert left_out.log_probabilities is not None
     log_p = left_out.log_probabilities.numpy()
     known = _signals(log_p, left_out.familiarity.numpy(), far.numpy())
     centre, spread = known.mean(0), known.std(0)

@@ -193,6 +193,12 @@ def test_chunks_change_nothing(large_nodes) -> None:
     whole, again = (left_out_predictions(m, d.y, d.scores) for m in (model, small))
     torch.testing.assert_close(again.log_probabilities, whole.log_probabilities, rtol=1e-10, atol=1e-10)
     torch.testing.assert_close(again.familiarity, whole.familiarity, rtol=1e-10, atol=1e-10)
+    fewer = left_out_predictions(small, d.y, d.scores, dense=False)
+    assert fewer.log_probabilities is None
+    log_p = whole.log_probabilities
+    torch.testing.assert_close(fewer.own, log_p[torch.arange(len(d.y)), torch.as_tensor(d.y)], rtol=1e-10, atol=1e-10)
+    torch.testing.assert_close(fewer.best, log_p.amax(1), rtol=1e-10, atol=1e-10)
+    torch.testing.assert_close(fewer.novelty, whole.novelty, rtol=1e-10, atol=1e-10)
 
 
 def test_dense_nodes_know_their_weights() -> None:

@@ -121,12 +121,12 @@ def _examples(points: np.ndarray, y: np.ndarray, X: np.ndarray, codes: np.ndarra
 def _novelty(fitted: GPTreeClassifier, base: BaseState, known: Embedded) -> Novelty:
     """How strange known rows are to the base session, and its points, each left out as growing leaves them out."""
     y, X = base.y.cpu().numpy(), known.x.cpu().numpy()
-    points = left_out_predictions(base.model, y, predict_at=fitted.predict_at)
+    points = left_out_predictions(base.model, y, predict_at=fitted.predict_at, dense=False)
     strange, classes = torch.as_tensor(fitted.novelty_score(X)), known.y.to(base.y.device)
     own = torch.as_tensor(fitted.predict_log_proba(X)).to(points.familiarity).gather(1, classes[:, None])[:, 0]
     return Novelty(
         torch.cat([points.novelty, strange.to(points.novelty)]),
         torch.cat([base.y, classes]),
         base.exemplars,
-        torch.cat([points.of_classes(y), own]),
+        torch.cat([points.own, own]),
     )

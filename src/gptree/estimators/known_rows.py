@@ -42,7 +42,7 @@ def _known_rows(state: FittedState, predict_at: PredictAt) -> KnownRows:
 
 
 def _seen(left_out: LeftOut, y: np.ndarray) -> KnownRows:
-    return KnownRows(left_out.novelty.cpu().numpy(), left_out.of_classes(y).cpu().numpy(), y)
+    return KnownRows(left_out.novelty.cpu().numpy(), left_out.own.cpu().numpy(), y)
 
 
 def _base_rows(base: BaseState, predict_at: PredictAt) -> KnownRows:

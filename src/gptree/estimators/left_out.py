@@ -67,16 +67,19 @@ class LeftOutMixin(TreeEstimator):
 
 def left_out_rows(state: FittedState, predict_at: PredictAt) -> LeftOutRows:
     """See `LeftOutMixin.left_out`."""
-    left_out, y, rows = left_out_in_memory(state, predict_at)
+    left_out, y, rows = left_out_in_memory(state, predict_at, dense=True)
     ids = state.ids
+    assert left_out.log_probabilities is not None
     log_p = left_out.log_probabilities.cpu().numpy()[rows]
     return LeftOutRows(tuple(ids[row] for row in rows), y[rows], np.exp(log_p))
 
 
-def left_out_in_memory(state: FittedState, predict_at: PredictAt) -> tuple[LeftOut, np.ndarray, np.ndarray]:
+def left_out_in_memory(
+    state: FittedState, predict_at: PredictAt, dense: bool = False
+) -> tuple[LeftOut, np.ndarray, np.ndarray]:
     """Predictions at all rows of the features, their class numbers, and which of the rows are in memory.
 
-    What is said of the other rows, whose classes may be gone, means nothing.
+    What is said of the other rows, whose classes may be gone, means nothing. See `left_out_predictions` for `dense`.
     """
     y, scores = state.y, with_prior(state.left_out, state.class_log_prior, state.X)
     rows, weights = np.arange(len(y)), state.weights
@@ -89,4 +92,4 @@ def left_out_in_memory(state: FittedState, predict_at: PredictAt) -> tuple[LeftO
             scores = state.grown.left_out.new_zeros(len(y), state.grown.left_out.shape[1])
             scores[state.grown.rows] = state.grown.left_out
     staying = None if state.base is None else state.base.staying
-    return left_out_predictions(state.model, y, scores, weights, predict_at, staying), y, rows
+    return left_out_predictions(state.model, y, scores, weights, predict_at, staying, dense), y, rows

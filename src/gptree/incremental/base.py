@@ -101,7 +101,7 @@ def fit_base(
         progress=progress,
     )
     rows = torch.as_tensor(places, device=X.device)
-    seen = left_out_predictions(model, y, left_out, weights, predict_at)
+    seen = left_out_predictions(model, y, left_out, weights, predict_at, dense=False)
     base = BaseState(
         keys=tuple(labels),
         model=_on_rows(model, rows),
@@ -112,7 +112,7 @@ def fit_base(
         exemplar_weights=torch.as_tensor(exemplars.weights).to(X),
         left_out=None if left_out is None else left_out[rows].to(X.dtype),
         novel_experts=novel_experts,
-        novelty=Novelty(seen.novelty, codes, rows, seen.of_classes(y)),
+        novelty=Novelty(seen.novelty, codes, rows, seen.own),
         spreads=spreads,
         weights=None if weights is None else weights[rows],
     )
@@ -129,8 +129,8 @@ def base_novelty(base: BaseState, predict_at: PredictAt) -> Novelty:
         return base.novelty
     if predict_at not in base._novelty:
         y = base.y.cpu().numpy()
-        seen = left_out_predictions(base.model, y, base.left_out, base.weights, predict_at)
-        base._novelty[predict_at] = Novelty(seen.novelty, base.y, base.exemplars, seen.of_classes(y))
+        seen = left_out_predictions(base.model, y, base.left_out, base.weights, predict_at, dense=False)
+        base._novelty[predict_at] = Novelty(seen.novelty, base.y, base.exemplars, seen.own)
     return base._novelty[predict_at]
 
 

@@ -39,20 +39,19 @@ POINTS_BEYOND, MOST_UNASKED = 4, 1 / 6
 class LeftOut:
     """Predictions at the training points, each without the point itself."""
 
-    log_probabilities: Tensor
-    """(n, C)."""
+    own: Tensor
+    """(n,) log-probabilities of the points' own classes."""
+    best: Tensor
+    """(n,) those of the classes that are most probable without the point."""
     familiarity: Tensor
-    """(n,): `ForestModel.familiarity` of the class that is most probable without the point."""
-
-    def of_classes(self, y: np.ndarray) -> Tensor:
-        """The log-probability of a class number for each row, (n,)."""
-        classes = torch.as_tensor(y, device=self.log_probabilities.device)
-        return self.log_probabilities.gather(1, classes[:, None])[:, 0]
+    """(n,): `ForestModel.familiarity` of the latter."""
+    log_probabilities: Tensor | None
+    """(n, C), where they were wanted."""
 
     @property
     def novelty(self) -> Tensor:
         """One minus confidence times familiarity, (n,)."""
-        return novelty(self.log_probabilities.amax(1).exp(), self.familiarity)
+        return novelty(self.best.exp(), self.familiarity)
 
 
 def novelty(confidence: Array, familiarity: Array) -> Array:
@@ -68,23 +67,34 @@ def left_out_predictions(
     weights: Tensor | None = None,
     predict_at: PredictAt = "mean",
     staying: StayingNodes | None = None,
+    dense: bool = True,
 ) -> LeftOut:
     """Left-out predictions at all rows the model was fitted on, whose classes are y (n,).
 
     `scores` and `weights` are those of the `TrainingData`: left-out class log-scores (n, C) or (1, C), likelihood
     weights (n,), which dense nodes know by themselves. ω is held fixed, and so are inducing points and the kernel.
-    `staying` are nodes that models to come will have as well.
+    `staying` are nodes that models to come will have as well. Unless they are to be `dense`, the log-probabilities of
+    all classes are not kept, which are n × C numbers.
     """
     X = model.predictor.grams.X
     if len(y) != len(X):
         raise ValueError(f"y must hold a class for each of the {len(X)} rows of the model, got {len(y)}.")
     if model.n_classes == 1:  # no decision
-        return LeftOut(X.new_zeros(len(X), 1), X.new_ones(len(X)))
+        nothing = X.new_zeros(len(X), 1)
+        return LeftOut(nothing[:, 0], nothing[:, 0], X.new_ones(len(X)), nothing)
     if isinstance(scores, Tensor):
         scores = scores.to(X.dtype).expand(len(X), -1)
-    cavities = _cavities(model, torch.as_tensor(y, device=X.device), scores, weights, staying)
-    log_p = torch.cat([_log_probabilities(model, chunk, scores, predict_at, cavities) for chunk in model.chunks(X)])
-    return LeftOut(log_p, _familiarity(model, log_p.argmax(1), cavities))
+    classes = torch.as_tensor(y, device=X.device)
+    cavities = _cavities(model, classes, scores, weights, staying)
+    own, best, winners, kept = [], [], [], []
+    for chunk in model.chunks(X):
+        log_p = _log_probabilities(model, chunk, scores, predict_at, cavities)
+        own.append(log_p.gather(1, classes[chunk, None])[:, 0])
+        best.append(log_p.amax(1))
+        winners.append(log_p.argmax(1))
+        kept += [log_p] if dense else []
+    familiarity = _familiarity(model, torch.cat(winners), cavities)
+    return LeftOut(torch.cat(own), torch.cat(best), familiarity, torch.cat(kept) if dense else None)
 
 
 def novelty_threshold(novelty: np.ndarray, y: np.ndarray, reject: float) -> float:
