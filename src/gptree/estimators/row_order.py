@@ -170,8 +170,6 @@ def _merged(c: Taught) -> Taught:
 
 
 def _ordered(c: Taught, along: Tensor, key: Any, seed: int) -> Taught:
-    if len(c.weights) == 0:
-        return c
     features = c.extra if isinstance(c, BaseClass) else c.features
     if len(features) < 2:
         return c
