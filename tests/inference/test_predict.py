@@ -143,6 +143,12 @@ def test_the_cases_cover_all_kinds() -> None:
     assert kinds["linear, draws"] == {"linear"}
 
 
+def test_distances_are_taken_from_the_mean_of_the_points() -> None:
+    """Where they are most exact."""
+    p = predictor("dense and sparse")
+    assert torch.equal(p._layer.shared[0].centre, p.grams.X.mean(0))
+
+
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("predict_at", ["mean", "quadrature"])
 @pytest.mark.parametrize("with_mean", [False, True])

@@ -145,7 +145,7 @@ class Parts:
         self._chosen: list[tuple[Chosen, Tensor]] = []
         self._pieces: dict[Any, nn.Module] = {}
         self._within: dict[Any, Parts] = {}
-        self._products = Products(torch.zeros(0, 0))
+        self._products = Products(torch.tensor([]))
 
     def products(self, points: Tensor) -> Chosen:
         """Inner products with points (n, d); points in single precision may stand for equal ones in double."""
