@@ -92,7 +92,7 @@ def choose(scorer: LeftOutScorer, examples: Examples, calibration: CalibrationRo
         rows = some(torch.arange(len(examples), device=examples.y.device), examples.n_classes)
         scores = fill_own(scorer.scores((scorer.fallback,), rows)[0], examples, rows)
         centre = temperature_centre(scores, scorer.spread, examples.weights[rows])
-        return Choice(scorer.fallback, centre, scores[:0])
+        return Choice(scorer.fallback, centre, scores[calibration.rows])
     best, least = None, math.inf
     for value, scores in _each_value(scorer, calibration.rows, examples.n_classes):
         centre = temperature_centre(scores, scorer.spread, calibration.weights)
