@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import warnings
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -222,3 +223,23 @@ def test_with_many_base_classes_novel_ones_do_without_ridge_regression(tmp_path,
     document["base"]["novel_experts"]["ridge_penalty"] = 1.0
     with pytest.raises(StorageError, match="novel_experts does not have a weight for each expert"):
         state_from_parts(document, tensors, torch.device("cpu"), None)
+
+
+def test_base_classes_are_scored_at_arrivals_alone(monkeypatch):
+    """What the base classes have at the exemplars is known from the base session, and gives the same model."""
+    monkeypatch.setattr(KernelRidge, "pays", lambda self, n_classes: n_classes < 5)
+    model = GPTreeClassifier(growth=Growth(), **ALWAYS).fit(X[OLD], Y[OLD])
+    base = model.state_.base
+    assert base.novel_experts.base_mass.shape == base.exemplars.shape
+    again = copy.deepcopy(model)
+    unknown = replace(base, novel_experts=replace(base.novel_experts, base_mass=None))
+    again.state_ = replace(model.state_, base=unknown)
+    for taught in (shots(5, 6), shots(7, end=1)):
+        one, other = model.add_classes(*taught), again.add_classes(*taught)
+        np.testing.assert_allclose(one.predict_proba(X[TEST]), other.predict_proba(X[TEST]), rtol=0, atol=1e-5)
+        np.testing.assert_allclose(one.state_.grown.left_out, other.state_.grown.left_out, rtol=0, atol=1e-4)
+    before = copy.deepcopy(model).remove_classes([7])
+    never = GPTreeClassifier(growth=Growth(), **ALWAYS).fit(X[OLD], Y[OLD]).add_classes(*shots(5, 6))
+    assert np.array_equal(before.predict_proba(X[TEST]), never.predict_proba(X[TEST]))
+    with pytest.raises(StorageError, match="base_mass is not that of the exemplars"):
+        replace(base.novel_experts, base_mass=base.novel_experts.base_mass[1:]).check("it", {})

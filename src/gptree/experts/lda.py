@@ -160,28 +160,33 @@ class FittedLDA(FittedExpert):
         x = X.to(self.basis.dtype) - self.centre
         return x, x @ self.basis
 
-    def left_out(self, X: Tensor, y: Tensor, in_covariance: Tensor, weights: Tensor | None = None) -> Tensor:
+    def left_out(
+        self, X: Tensor, y: Tensor, in_covariance: Tensor, weights: Tensor | None = None, first: int = 0
+    ) -> Tensor:
         """Untempered scores (n, C) at examples X (n, d) of classes y that count `weights` (n,) times, each left out.
 
         The mean and count of its class are without it, and where `in_covariance` (n,) so is the covariance, by
-        the rank-one change of `_Scorer`. For the only example of a class, the score of that class means nothing.
+        the rank-one change of `_Scorer`. For the only example of a class, the score of that class means nothing. The
+        scores are those of the classes from the `first` on.
         """
         check_features(X, len(self.centre))
         x, means = self._whitened(X.to(self.basis.dtype) - self.centre), self._whitened(self.means)
-        distances = x.square().sum(1)[:, None] - 2 * x @ means.T + means.square().sum(1)
-        rows = torch.arange(len(X), device=X.device)
+        r, others = x - means[y], means[first:]
+        distances = x.square().sum(1)[:, None] - 2 * x @ others.T + others.square().sum(1)
+        rows = (y >= first).nonzero()[:, 0]
+        own = y[rows] - first
         n, w = self.counts[y], (torch.ones_like(y) if weights is None else weights).to(self.counts)
-        r = x - means[y]
         left = torch.where(n - w > 1e-6 * w, n - w, n)
-        rAr = distances[rows, y]
+        rAr = r.square().sum(1)
+        rAr[rows] = distances[rows, own]
         # δᵀAr = xᵀAr − μ_cᵀAr; for the class of the example δ = r n/(n − w)
-        cross = (x * r).sum(1)[:, None] - r @ means.T
-        cross[rows, y] = rAr * n / left
-        distances[rows, y] = rAr * (n / left).square()
+        cross = (x * r).sum(1)[:, None] - r @ others.T
+        cross[rows, own] = (rAr * n / left)[rows]
+        distances[rows, own] = (rAr * (n / left).square())[rows]
         a = (1 - self.shrinkage) / self.freedom * w * n / left * in_covariance
         distances += (a / (1 - a * rAr))[:, None] * cross.square()
-        counts = self.counts.repeat(len(X), 1)
-        counts[rows, y] = left
+        counts = self.counts[first:].repeat(len(X), 1)
+        counts[rows, own] = left[rows]
         return lda_scores(distances, counts, self.count_penalty).to(X.dtype)
 
     def _whitened(self, x: Tensor) -> Tensor:

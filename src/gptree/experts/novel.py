@@ -24,7 +24,7 @@ from torch.nn.functional import logsigmoid
 from gptree.experts.base import FittedExpert, ScoreCache
 from gptree.experts.calibration import best_temperature, fill_own
 from gptree.experts.density import FittedKernelDensity
-from gptree.experts.examples import Examples
+from gptree.experts.examples import Examples, row_chunks
 from gptree.experts.lda import FittedLDA
 from gptree.experts.pool import pooled
 from gptree.experts.random_features import FittedRandomFeatures
@@ -68,6 +68,9 @@ class NovelClassExperts(Serializable):
     bias : float
     novel_weights : tensor (K,)
         v.
+    base_mass : tensor (m,) or None
+        logsumexp over the base classes of Σ_k w_k score_k at the exemplars, left out, without ridge regression: what
+        arrivals do not change. None with ridge regression, which they do change, and until it is known.
     """
 
     lda: FittedLDA
@@ -78,8 +81,11 @@ class NovelClassExperts(Serializable):
     root_weights: Annotated[Tensor, Array("K")]
     bias: Annotated[float, Number()]
     novel_weights: Annotated[Tensor, Array("K")]
+    base_mass: Annotated[Tensor | None, Array("m")] = None
 
     def check(self, name: str, sizes: Sizes) -> None:
+        alike = self.base_mass is None or len(self.base_mass) == len(self.density.points)
+        ensure(alike, f"{name}.base_mass is not that of the exemplars.")
         ensure(isinstance(self.random_lda.expert, FittedLDA), f"{name}.random_lda is not on a FittedLDA.")
         settings = (self.ridge_penalty, self.ridge_temperature)
         experts = 3 + sum(each is not None for each in settings) / 2
@@ -112,21 +118,11 @@ class NovelClassExperts(Serializable):
         density = exemplars.grown(X, y, C, later)
         points = torch.cat([exemplars.points.to(X.dtype), X])
         examples = Examples.of(points, density.labels, C, weights=weights)
-        in_covariance = torch.arange(len(points), device=X.device) < len(exemplars.points)
-        random_expert: Any = random_lda.expert
+        experts = _Discriminants(lda, random_lda, density, examples, weights, len(exemplars.points))
         everyone = torch.arange(len(points), device=X.device)
-
-        def tempered(scores: Tensor, temperature: float) -> Tensor:
-            return (temperature * fill_own(scores.to(X.dtype), examples, everyone)).log_softmax(1)
-
-        left_out = [
-            tempered(lda.left_out(points, examples.y, in_covariance, weights), lda.temperature),
-            tempered(
-                random_expert.left_out(random_lda.features(points), examples.y, in_covariance, weights),
-                random_expert.temperature,
-            ),
-            tempered(density.scores(points, itself=everyone)[0], density.temperature),
-        ]
+        if self.base_mass is not None and len(kept) == len(self.lda.counts) and not bool((y < len(kept)).any()):
+            return self._from_mass(base, experts, base_left_out)
+        left_out = [scores.log_softmax(1) for scores in experts.at(everyone)]
         fitted_ridge: Any = None
         if self.ridge_penalty is not None and self.ridge_temperature is not None:
             ridge = RIDGE.fit_at(examples, self.ridge_penalty, self.ridge_temperature)
@@ -134,13 +130,50 @@ class NovelClassExperts(Serializable):
             fitted_ridge = ridge.expert
             if fitted_ridge.points.dtype == density.points.dtype and len(fitted_ridge.points) == len(points):
                 fitted_ridge = replace(fitted_ridge, points=density.points)  # one tensor: their products are shared
-        novel_weights = self.novel_weights * self._sharpness(left_out, examples, len(kept))
+        novel_weights = self.novel_weights * self._sharpness(
+            [log[:, len(kept) :] for log in left_out], examples, len(kept)
+        )
         grown = FittedBaseNovelExpert(
             base, lda, random_lda, density, fitted_ridge, self.root_weights, self.bias, novel_weights
         )
         return grown, grown.combined(base_left_out, left_out)
 
-    def _sharpness(self, left_out: list[Tensor], examples: Examples, n_base: int) -> float:
+    def with_base_mass(self, y: Tensor, weights: Tensor) -> NovelClassExperts:
+        """With `base_mass`, at exemplars of classes y (m,) that count `weights` (m,) times each."""
+        if self.ridge_penalty is not None:
+            return self
+        points, n_base = self.density.points, len(self.lda.counts)
+        examples = Examples.of(points, y, n_base, weights=weights)
+        experts = _Discriminants(self.lda, self.random_lda, self.density, examples, weights, len(points))
+        chunks = row_chunks(torch.arange(len(points), device=points.device), n_base)
+        return replace(self, base_mass=torch.cat([self._total(experts.at(rows)).logsumexp(1) for rows in chunks]))
+
+    def _from_mass(
+        self, base: FittedExpert, experts: _Discriminants, base_left_out: Tensor
+    ) -> tuple[FittedBaseNovelExpert, Tensor]:
+        """As `grown`, where arrivals are all that is new: base classes are scored at the arrivals alone.
+
+        It differs for exemplars that are alone in their class, which gets the mean score of the base classes there.
+        """
+        assert self.base_mass is not None
+        n_base, everyone = base_left_out.shape[1], torch.arange(len(base_left_out), device=base_left_out.device)
+        before, after = everyone.tensor_split([experts.n_exemplars])
+        arrived = experts.at(after)
+        of_novel = [
+            torch.cat([old, new[:, n_base:]]) for old, new in zip(experts.at(before, n_base), arrived, strict=True)
+        ]
+        mass = torch.cat([self.base_mass, self._total([scores[:, :n_base] for scores in arrived]).logsumexp(1)])
+        odds = self._total(of_novel).logsumexp(1) - mass + self.bias
+        weights = self.novel_weights * self._sharpness(of_novel, experts.examples, n_base)
+        parts = (base, experts.lda, experts.random_lda, experts.density, None)
+        grown = FittedBaseNovelExpert(*parts, self.root_weights, self.bias, weights)
+        return grown, _combined(base_left_out, odds, pooled(weights, of_novel))
+
+    def _total(self, scores: list[Tensor]) -> Tensor:
+        """Σ_k w_k score_k of the decision between base and novel classes."""
+        return torch.einsum("k,ktc->tc", self.root_weights, torch.stack(scores).to(self.root_weights))
+
+    def _sharpness(self, novel: list[Tensor], examples: Examples, n_base: int) -> float:
         """The factor of the weights among novel classes: the temperature that their left-out examples ask for.
 
         How far apart classes lie is the one thing that base classes cannot teach about those that arrive. One number
@@ -150,7 +183,7 @@ class NovelClassExperts(Serializable):
         if len(several) < 2:
             return 1.0
         rows = torch.isin(examples.y, several)
-        scores = pooled(self.novel_weights, [log[rows][:, several] for log in left_out])
+        scores = pooled(self.novel_weights, [log[rows][:, several - n_base] for log in novel])
         labels = torch.searchsorted(several, examples.y[rows])
         return best_temperature(scores, labels, 1.0, examples.weights[rows])[0]
 
@@ -200,10 +233,44 @@ class FittedBaseNovelExpert(FittedExpert):
         return BaseNovelScores(self.base.frozen(parts), scores, *weights)
 
     def combined(self, base: Tensor, logs: list[Tensor]) -> Tensor:
-        """M (T, C) from the base classes' log-probabilities (T, B) and the four experts' over all classes (T, C)."""
+        """M (T, C) from the base classes' log-probabilities (T, B) and the experts' over all classes (T, C)."""
         odds = root_log_odds(torch.stack(logs), self.root_weights, base.shape[1]) + self.bias
-        novel = pooled(self.novel_weights, [log[:, base.shape[1] :] for log in logs])
-        return torch.cat([base + logsigmoid(-odds)[:, None], novel + logsigmoid(odds)[:, None]], 1)
+        return _combined(base, odds, pooled(self.novel_weights, [log[:, base.shape[1] :] for log in logs]))
+
+
+def _combined(base: Tensor, odds: Tensor, novel: Tensor) -> Tensor:
+    """M (T, C) from base classes (T, B) and novel ones (T, N), each among themselves, and r (T,)."""
+    return torch.cat([base + logsigmoid(-odds)[:, None], novel + logsigmoid(odds)[:, None]], 1)
+
+
+@dataclass(frozen=True, eq=False)
+class _Discriminants:
+    """The experts other than ridge regression over all classes, and the examples in memory: exemplars, then others."""
+
+    lda: FittedLDA
+    random_lda: FittedRandomFeatures
+    density: FittedKernelDensity
+    examples: Examples
+    weights: Tensor | None
+    n_exemplars: int
+    """So many of the examples, the first, are in the covariance."""
+
+    def at(self, rows: Tensor, first: int = 0) -> list[Tensor]:
+        """Tempered left-out scores of some examples, (r, C) each; of exemplars also for novel classes from one on."""
+        X, y = self.examples.X[rows], self.examples.y[rows]
+        weights = None if self.weights is None else self.weights[rows]
+        random_lda: Any = self.random_lda.expert
+        inside = rows < self.n_exemplars
+        novel = torch.arange(first, self.examples.n_classes, device=rows.device)
+        scores = [
+            self.lda.left_out(X, y, inside, weights, first),
+            random_lda.left_out(self.random_lda.features(X), y, inside, weights, first),
+            self.density.scores(X, itself=rows)[0] if first == 0 else self.density.only(novel).scores(X)[0],
+        ]
+        if first == 0:
+            scores = [fill_own(each.to(X.dtype), self.examples, rows) for each in scores]
+        temperatures = (self.lda.temperature, random_lda.temperature, self.density.temperature)
+        return [tau * each.to(X.dtype) for tau, each in zip(temperatures, scores, strict=True)]
 
 
 def root_log_odds(logs: Tensor, weights: Tensor, n_base: int) -> Tensor:

@@ -110,7 +110,7 @@ def learn_novel_experts(
         ridge = choices[-1].settings
     logs = [torch.stack([choice.logs[e] for choice in choices]) for e in range(len(episodes))]
     root_weights, bias = _root_pool(logs, episodes, len(choices), X)
-    return NovelClassExperts(
+    learnt = NovelClassExperts(
         lda=choices[0].apply(lda),
         random_lda=replace(random_lda, expert=choices[1].apply(random_lda.expert)),
         density=choices[2].apply(density),
@@ -120,6 +120,7 @@ def learn_novel_experts(
         bias=bias,
         novel_weights=_novel_pool(logs, episodes, len(choices), X),
     )
+    return learnt.with_base_mass(y[rows], examples.weights[rows])
 
 
 def _discriminants(examples: Examples, base: FittedExpert) -> tuple[FittedLDA, FittedRandomFeatures]:
