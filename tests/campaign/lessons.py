@@ -110,7 +110,7 @@ PARTS = (
     Part(
         "lessons",
         "kill -9 of a studio at random moments of a lesson over HTTP; its project opens as before or after",
-        50,
+        20,
         check_kills,
     ),
 )
