@@ -3,12 +3,22 @@
 A table of texts has a few examples of every class, and then one class more: which method learns it, in which time, and
 what of the others is forgotten?
 
-gptree and nearest neighbours learn it in {mean seconds | gptree | shots=5} and {mean seconds | knn | shots=5} s, and
-forget {mean forgotten | gptree} and {mean forgotten | knn} % of what was right. gptree's probabilities are better: with
-five shots the NLL is {mean nll | gptree | data=banking77 | shots=5} against
-{mean nll | knn | data=banking77 | shots=5} on Banking77 and {mean nll | gptree | data=clinc150 | shots=5} against
-{mean nll | knn | data=clinc150 | shots=5} on CLINC150; accuracies are within a point. One draw of 20 classes each.
-SetFit is defined here and not measured yet.
+With five shots, gptree and nearest neighbours learn it in {mean seconds | gptree | shots=5} and
+{mean seconds | knn | shots=5} s of a processor, SetFit, which is trained anew, in {mean seconds | setfit | shots=5} s.
+Accuracy, all classes: on Banking77 {mean accuracy | gptree | data=banking77 | shots=5},
+{mean accuracy | knn | data=banking77 | shots=5} and {mean accuracy | setfit | data=banking77 | shots=5} %, on CLINC150
+{mean accuracy | gptree | data=clinc150 | shots=5}, {mean accuracy | knn | data=clinc150 | shots=5} and
+{mean accuracy | setfit | data=clinc150 | shots=5} %. gptree's probabilities are best: NLL
+{mean nll | gptree | data=banking77 | shots=5}, {mean nll | knn | data=banking77 | shots=5} and
+{mean nll | setfit | data=banking77 | shots=5} on Banking77.
+
+Findings
+--------
+- SetFit's probabilities are far too careful (ECE {mean ece | setfit | data=banking77 | shots=5} % on Banking77): its
+  head is logistic regression at scikit-learn's default strength, as in its package, on vectors of length one.
+- One draw of 20 classes each, so that differences of a point in accuracy may be chance. Nothing was tuned.
+- SetFit's new class costs as much as all classes did; it forgets {mean forgotten | setfit | data=banking77 | shots=5} %
+  of what was right on Banking77, gptree {mean forgotten | gptree | data=banking77 | shots=5} %.
 
 Set-up
 ------
@@ -24,6 +34,7 @@ pairs of texts, 20 with the same label and 20 with another one for each (cosine 
 16, one epoch), and logistic regression on its vectors; for another class it is trained anew from the pre-trained
 encoder, as its users are told. It reads the texts: `banking77_train.csv` and `banking77_test.csv` (repository
 PolyAI-LDN/task-specific-datasets), `clinc150.json` (`data_full.json` of clinc/oos-eval), and needs `gptree[texts]`.
+It is measured with five shots alone: one trial takes a core eleven minutes.
 """
 
 from __future__ import annotations
@@ -59,6 +70,7 @@ COLUMNS = {
 #: Data, classes, shots.
 TASKS = (("banking77", 20, 5), ("clinc150", 20, 5), ("banking77", 20, 10), ("clinc150", 20, 10))
 PAIRS = 20  # of each kind for a text
+TUNED_SHOTS = 5  # SetFit is trained anew for a class; with more shots that takes a core longer than it tells
 
 
 class Learner(Protocol):
@@ -171,6 +183,7 @@ def trials(seeds: int) -> list[Trial]:
         for data, classes, shots in TASKS
         for seed in range(seeds)
         for method in ("gptree", "knn", "setfit")
+        if method != "setfit" or shots <= TUNED_SHOTS
     ]
 
 

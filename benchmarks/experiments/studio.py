@@ -15,9 +15,8 @@ Set-up
 ------
 Made-up features (`structured`), 384 of them, 100 classes of 8 rows and a new one; `gptree studio PROJECT` as a process
 of its own, with one thread, asked over HTTP as its page asks it: until `/` is answered, until the state is "ready", a
-lesson of five examples, and taking it back. Seconds by the clock depend on what else the machine does, which was a
-lot, at a low priority besides; its load, the mean number of processes that want to run, is a column. Processor seconds
-of the server depend on it little.
+lesson of five examples, and taking it back. Seconds by the clock depend on what else the machine does; its load, the
+mean number of processes that want to run, is a column. Processor seconds of the server depend on it little.
 """
 
 from __future__ import annotations
