@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from animals import animals, csv_text
 
-from gptree import Graft, Growth, RebuildTree, SessionTree, SharedRoot, load_model
+from gptree import GPForestClassifier, Graft, Growth, RebuildTree, SessionTree, SharedRoot, load_model
 
 Run = Callable[..., Any]
 
@@ -320,6 +320,15 @@ def test_none_of_these(run: Run, fitted: Path, parts: dict[str, Path], files: di
     all_ = json.loads(run("predict", fitted, files["csv"], "--open", "--reject", 0.5, "--json").stdout)["prediction"]
     assert none.count("none of these") <= refused.sum() <= all_.count("none of these")
     assert "--reject belongs to --open" in complaint(run("predict", fitted, files["csv"], "--reject", 0.1, code=2))
+
+
+def test_answers_and_refusals_take_one_pass(
+    run: Run, fitted: Path, files: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    passes, query = [], GPForestClassifier._query
+    monkeypatch.setattr(GPForestClassifier, "_query", lambda self, X: (passes.append(len(X)), query(self, X))[1])
+    run("predict", fitted, files["csv"], "--open", "--top", 2)
+    assert passes == [len(X)]
 
 
 def test_none_of_these_in_files(run: Run, numbered: Path, files: dict[str, Path], tmp_path: Path) -> None:

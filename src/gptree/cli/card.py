@@ -101,7 +101,8 @@ def _facts(classifier: Classifier, journal: Sequence[Entry]) -> Section:
         memory = ability(classifier, "memory_")
         facts |= {
             "fitted on": f"{sum(journal[0].counts):,} examples of {len(journal[0].labels):,} classes",
-            "sessions since": f"{len(ability(classifier, 'sessions_')) - 1}, in {len(journal) - 1} changes",
+            "sessions since": str(len(ability(classifier, "sessions_")) - 1),
+            "changes since": str(len(journal) - 1),
             "examples kept": f"{len(memory):,} ({memory.nbytes / 1e3:,.0f} kB with all that was learnt)",
             "fitted": when(journal[0]),
             "last change": when(journal[-1]),
