@@ -163,6 +163,19 @@ def test_rows_are_asked_of_models_that_have_not_seen_them(tree, masked: bool) ->
     assert len(set.union(*(set(out.raw[:, 0].tolist()) for out in asked))) == len(losses)  # none twice
 
 
+def test_a_few_classes_with_more_rows_than_two_are_not_asked() -> None:
+    """Where two shots are usual and labels wrong, those that have three have one of another class."""
+    codes = np.repeat(np.arange(5), [2, 2, 2, 3, 3])
+    raw = np.zeros((len(codes), 1))
+    rows = Rows(torch.as_tensor(raw), torch.as_tensor(raw), raw, codes, None)
+
+    def fit(kept: Rows):
+        raise AssertionError("asked")
+
+    losses, counts = left_out_losses(rows, 5, fit, 0.0)
+    assert (len(losses), len(counts)) == (0, 0)
+
+
 # --------------------------------------------------------------------------------------------------- what it chooses
 
 

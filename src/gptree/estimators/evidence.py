@@ -33,8 +33,10 @@ FULL_SHOTS = 4.0
 FOLDS = 5
 MOST_FOLDS = 3
 ENOUGH_ROWS = 500
-#: A class that has a row left out must have so many, so that two are left.
+#: A class that has a row left out must have so many, so that two are left. And such classes must be this share of all:
+#: where most have two rows, the others have theirs by wrong labels.
 FEWEST_SHOTS = 3
+LEAST_CLASSES = 0.5
 
 Fitter = Callable[[Rows], tuple[ForestModel, Callable[[Rows], Tensor]]]
 
@@ -117,7 +119,7 @@ def left_out_losses(rows: Rows, n_classes: int, fit: Fitter, noise: float) -> tu
     counts = np.bincount(rows.codes[eligible], minlength=n_classes)
     asked = eligible & (counts[rows.codes] >= FEWEST_SHOTS)
     folds = np.full(len(asked), -1)
-    if asked.any():
+    if (counts >= FEWEST_SHOTS).mean() >= LEAST_CLASSES:
         folds[asked] = shot_folds(torch.as_tensor(rows.codes[asked]), FOLDS).numpy()
     losses, counts = [np.zeros((0, len(SCALES)))], [np.zeros(0)]
     for fold in range(MOST_FOLDS):
