@@ -11,7 +11,7 @@ Start: two labels each of a random half of the classes; nothing is known of the 
 Then, eight times: fit to what is labelled, let the method choose a batch of the unlabelled training rows (at most 2,000
 of them), and label those. Accuracy is that on the test rows of all classes; the area under its curve is its mean over
 the label budget; "classes found" counts those with a label at the end. The model is a single `GPTreeClassifier` in
-float32, for speed; all methods share it.
+float32, for speed; all methods share it. BALD takes the rows whose labels would say most about the latent functions.
 """
 
 from __future__ import annotations
@@ -23,12 +23,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from benchmarks.core.figures import panels
 from benchmarks.core.tables import Column, Table, grouped, listing
 from benchmarks.core.trials import Row, Trial
 from benchmarks.data import Dataset, load
 from gptree import GPTreeClassifier
+from gptree.tree import class_log_probabilities
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -44,6 +46,7 @@ COLUMNS = {
 TASKS = (("banking77", None, 50), ("clinc150", 60, 50), ("cub200", 60, 50), ("digits", None, 10))
 POOL = 2_000
 ROUNDS = 8
+POINTS = 20  # of a Gauss-Hermite rule
 
 
 def most(scores: np.ndarray, n: int) -> np.ndarray:
@@ -60,12 +63,39 @@ def entropy(log_probabilities: np.ndarray) -> np.ndarray:
     return -(np.exp(log_probabilities) * np.maximum(log_probabilities, -1e3)).sum(1)
 
 
+def information(model: GPTreeClassifier, rows: np.ndarray) -> np.ndarray:
+    """What a label would say about the latent functions, in nats (BALD): H(E p) − E H(p).
+
+    The entropy of the classes is that of the decisions, each by the probability that it is met; latent functions of
+    nodes are independent. So it is Σ_v p(v is met) (h(E σ(f_v)) − E h(σ(f_v))), h the entropy of a decision.
+    """
+    query = model._query(rows)
+    forest, tree = query.state.model, model.tree_
+    mean, variance = forest.predictor.moments(query.features)
+    prior = forest.prior_means(query.state.class_scores(query.features, query.raw))
+    mean = mean if prior is None else mean + prior
+    points, shares = (torch.as_tensor(each).to(mean) for each in np.polynomial.hermite_e.hermegauss(POINTS))
+    p = (mean[..., None] + variance.sqrt()[..., None] * points).sigmoid()
+    shares = shares / shares.sum()
+    nodes = forest.node_of[0]
+    left = (p @ shares)[nodes]
+    gain = decision_entropy(left) - (decision_entropy(p) @ shares)[nodes]
+    of_class = class_log_probabilities(tree, left.log(), (1 - left).log()).exp()[:, tree.order]
+    met = [of_class[:, tree.lo[v] : tree.hi[v]].sum(1) for v in range(tree.n_nodes)]
+    return (torch.stack(met) * gain).sum(0).cpu().numpy()
+
+
+def decision_entropy(p: Tensor) -> Tensor:
+    return -torch.xlogy(p, p) - torch.xlogy(1 - p, 1 - p)
+
+
 Chooser = Callable[[GPTreeClassifier, np.ndarray, int, np.random.Generator], np.ndarray]
 #: Each chooses n of the unlabelled rows.
 METHODS: dict[str, Chooser] = {
     "suggest": lambda model, rows, n, _: model.suggest(rows, n),
     "margin": lambda model, rows, n, _: most(closeness(model.predict_log_proba(rows)), n),
     "entropy": lambda model, rows, n, _: most(entropy(model.predict_log_proba(rows)), n),
+    "BALD": lambda model, rows, n, _: most(information(model, rows), n),
     "novelty": lambda model, rows, n, _: most(model.novelty_score(rows), n),
     "random": lambda _, rows, n, random: random.permutation(len(rows))[:n],
 }

@@ -12,7 +12,19 @@ from matplotlib.figure import Figure
 from benchmarks.core.trials import Row, Trial
 from benchmarks.data import Dataset, load
 from benchmarks.experiments import labelling
-from benchmarks.experiments.labelling import METHODS, area, curves, entropy, figure, make_task, run, tables, trials
+from benchmarks.experiments.labelling import (
+    METHODS,
+    area,
+    curves,
+    entropy,
+    figure,
+    information,
+    make_task,
+    run,
+    tables,
+    trials,
+)
+from gptree import GPTreeClassifier
 
 
 def dataset(classes: int = 6, rows: int = 7) -> Dataset:
@@ -68,7 +80,24 @@ def test_what_each_method_chooses() -> None:
     np.testing.assert_allclose(entropy(model.predict_log_proba(rows)), slow)
 
 
-@pytest.mark.parametrize("method", ["suggest", "random"])
+def test_information_is_that_of_samples_of_the_latent_functions() -> None:
+    """Slow: class probabilities of every sample, decision by decision."""
+    made = dataset()
+    model = GPTreeClassifier(random_state=0).fit(made.train_x, made.train_y)
+    rows, tree = made.train_x[::10] + 0.1, model.tree_
+    latent = model.posterior(rows).sample(4_000, random_state=1)
+    p = np.ones((4_000, len(rows), 6))
+    for v in range(tree.n_nodes):
+        left = 1 / (1 + np.exp(-latent[:, v, :, None]))
+        p[:, :, tree.order[tree.lo[v] : tree.mid[v]]] *= left
+        p[:, :, tree.order[tree.mid[v] : tree.hi[v]]] *= 1 - left
+    mixed = p.mean(0)
+    expected = -(mixed * np.log(mixed)).sum(1) + (p * np.log(p)).sum(2).mean(0)
+    np.testing.assert_allclose(information(model, rows), expected, rtol=0, atol=0.01)
+    assert expected.min() > 0.03
+
+
+@pytest.mark.parametrize("method", ["suggest", "random", "BALD"])
 def test_a_run_labels_batch_by_batch(method: str) -> None:
     metrics = run(Trial("labelling", method, "digits", 0, {"classes": 6, "batch": 4, "rounds": 2}), Path())
     assert metrics["labels"] == [6, 10, 14]
