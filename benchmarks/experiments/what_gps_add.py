@@ -2,7 +2,7 @@
 
 The experts alone are good. What do Gaussian processes add, and does it matter that they stand in a tree?
 
-Little with few shots, and the tree does not matter. With 60 classes and five shots the forest has, against its experts
+Little where there are 60 classes, and the tree does not matter. With five shots the forest has, against its experts
 alone, {gap fine NLL | gptree forest | pool of experts | data=banking77 | shots=5}, {gap fine NLL | gptree forest | pool
 of experts | data=clinc150 | shots=5} and {gap fine NLL | gptree forest | pool of experts | data=cub200 | shots=5} of
 NLL on Banking77, CLINC150 and CUB; with random trees {gap fine NLL | gptree forest, random trees | pool of experts |
@@ -16,21 +16,21 @@ Findings
 --------
 - What the processes are worth: the experts have fixed shapes (one Gaussian a class, one kernel of one width), and err
   together where a class has another. A process learns these errors from left-out rows and corrects them nearby; far
-  from all rows it says nothing, and how little it knows there is what `novelty_score` takes from it. Few rows have few
-  errors to learn from: hence little with five shots.
-- A flat softmax GP is no better or worse than a tree within what three draws can tell: it has {gap fine NLL | flat
-  softmax GP | gptree forest | data=banking77 | shots=5}, {gap fine NLL | flat softmax GP | gptree forest |
-  data=clinc150 | shots=5} and {gap fine NLL | flat softmax GP | gptree forest | data=cub200 | shots=5} of NLL from the
-  forest with five shots, {gap fine NLL | flat softmax GP | gptree forest | data=banking77 | shots=20}, {gap fine NLL |
-  flat softmax GP | gptree forest | data=clinc150 | shots=20} and {gap fine NLL | flat softmax GP | gptree forest |
-  data=cub200 | shots=20} with 20. A tree needs no approximation over all classes at once, its nodes are small, and
-  classes can be added to it: that is what it is for.
-- Four trees are a little better than one: {gap fine NLL | gptree forest | gptree forest, one tree | data=banking77 |
-  shots=5}, {gap fine NLL | gptree forest | gptree forest, one tree | data=clinc150 | shots=5} and {gap fine NLL |
-  gptree forest | gptree forest, one tree | data=cub200 | shots=5} of NLL with five shots, {gap fine NLL | gptree forest
-  | gptree forest, one tree | data=banking77 | shots=20}, {gap fine NLL | gptree forest | gptree forest, one tree |
-  data=clinc150 | shots=20} and {gap fine NLL | gptree forest | gptree forest, one tree | data=cub200 | shots=20} with
-  20.
+  from all rows it says nothing, and how little it knows there is what `novelty_score` takes from it. Among 60 classes
+  the experts leave little to correct.
+- A flat softmax GP is hardly better or worse than a tree: it has {gap fine NLL | flat softmax GP | gptree forest |
+  data=banking77 | shots=5}, {gap fine NLL | flat softmax GP | gptree forest | data=clinc150 | shots=5} and {gap fine
+  NLL | flat softmax GP | gptree forest | data=cub200 | shots=5} of NLL from the forest with five shots, {gap fine NLL |
+  flat softmax GP | gptree forest | data=banking77 | shots=20}, {gap fine NLL | flat softmax GP | gptree forest |
+  data=clinc150 | shots=20} and {gap fine NLL | flat softmax GP | gptree forest | data=cub200 | shots=20} with 20. A
+  tree needs no approximation over all classes at once, its nodes are small, and classes can be added to it: that is
+  what it is for.
+- Four trees are a little better than one where shots are few: {gap fine NLL | gptree forest | gptree forest, one tree |
+  data=banking77 | shots=5}, {gap fine NLL | gptree forest | gptree forest, one tree | data=clinc150 | shots=5} and {gap
+  fine NLL | gptree forest | gptree forest, one tree | data=cub200 | shots=5} of NLL with five shots, {gap fine NLL |
+  gptree forest | gptree forest, one tree | data=banking77 | shots=20}, {gap fine NLL | gptree forest | gptree forest,
+  one tree | data=clinc150 | shots=20} and {gap fine NLL | gptree forest | gptree forest, one tree | data=cub200 |
+  shots=20} with 20.
 - Integrating over the posterior instead of taking its mean costs {gap NLL | gptree forest, quadrature | gptree forest |
   data=banking77 | shots=5}, {gap NLL | gptree forest, quadrature | gptree forest | data=clinc150 | shots=5} and {gap
   NLL | gptree forest, quadrature | gptree forest | data=cub200 | shots=5} with five shots, {gap NLL | gptree forest,
