@@ -61,8 +61,7 @@ export function treePanel(): { element: HTMLElement; stop: () => void } {
   const show = (interval: [number, number] | null): void => {
     root = interval;
     focused = "";
-    setFilter(interval ? within(app.state!, interval[0], interval[1]) : EVERYTHING);
-    draw();
+    setFilter(interval ? within(app.state!, interval[0], interval[1]) : EVERYTHING); // which draws
   };
 
   const item = (
@@ -162,10 +161,9 @@ export function treePanel(): { element: HTMLElement; stop: () => void } {
     items[to].focus();
   };
 
-  const size = new ResizeObserver(draw);
+  const size = new ResizeObserver(draw); // first when it is on the page
   size.observe(element);
   const off = [on("state", draw), on("filter", draw)];
-  draw();
   return {
     element,
     stop: () => {
