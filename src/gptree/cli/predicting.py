@@ -109,7 +109,8 @@ def predict(
         **({"probabilities": probabilities} if proba else {}),
     }
     if open_set:
-        refused = novelty > ability(classifier, "novelty_threshold")(0.05 if reject is None else reject)
+        share = {} if reject is None else {"reject": reject}
+        refused = novelty > ability(classifier, "novelty_threshold")(**share)
         result["prediction"] = open_labels(result["prediction"], refused, UNKNOWN)
         result["runner_up"][refused] = classifier.classes_[ranked[refused, 0]]
     if coverage is not None:

@@ -97,7 +97,8 @@ class Pool(Expert):
         logs = torch.stack([calibration.see(fit.at(calibration.rows).to(dtype).log_softmax(1)) for fit in fits])
         weights = robust_weights(logs, calibration.labels, calibration.weights)
         fitted = FittedPool(tuple(fit.expert for fit in fits), weights)
-        return Fit(fitted, pooled_at(weights, [fit.at for fit in fits]), examples.usable)
+        heard = _heard(weights)
+        return Fit(fitted, pooled_at(weights[heard], [fits[k].at for k in heard]), examples.usable)
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,22 +125,27 @@ class FittedPool(FittedExpert):
         return all(expert.knows_left_out(X, y) for expert in self.experts)
 
     def left_out_at(self, examples: Examples) -> LeftOutAt:
-        heard = (self.weights > 0).nonzero()[:, 0].tolist() or [0]
+        heard = _heard(self.weights)
         return pooled_at(self.weights[heard], [self.experts[k].left_out_at(examples) for k in heard])
 
     def grown(self, X: Tensor, y: Tensor, n_classes: int, weights: Tensor | None = None) -> FittedPool:
         return replace(self, experts=tuple(expert.grown(X, y, n_classes, weights) for expert in self.experts))
 
 
+def _heard(weights: Tensor) -> list[int]:
+    """Numbers of the experts that have a say, so that others need not be asked; the first if none has."""
+    return (weights > 0).nonzero()[:, 0].tolist() or [0]
+
+
 def pooled_at(weights: Tensor, scores: Sequence[LeftOutAt]) -> LeftOutAt:
-    """Σ_k w_k score_k of left-out scores; experts of weight 0 are not asked, unless all are."""
-    asked = [(weight, at) for weight, at in zip(weights.tolist(), scores, strict=True) if weight > 0]
-    asked = asked or [(0.0, scores[0])]
+    """Σ_k w_k score_k of left-out scores."""
+    first, *others = zip(weights.tolist(), scores, strict=True)
 
     def at(rows: Tensor) -> Tensor:
-        total = torch.mul(asked[0][1](rows), asked[0][0])
-        for weight, one in asked[1:]:
-            total.add_(one(rows), alpha=weight)
+        weight, score = first
+        total = torch.mul(score(rows), weight)
+        for weight, score in others:
+            total.add_(score(rows), alpha=weight)
         return total
 
     return at
