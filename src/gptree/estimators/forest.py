@@ -117,21 +117,22 @@ class _TreeClassifier(ForgetMixin, OpenSetMixin, AnswersMixin, ExplainMixin, Lef
         feature_map = make_feature_map(self.feature_map)
 
         order, weights, mask = distinct(X, codes, weights, mask)
-        X, y, codes = X[order], y[order], codes[order]
+        given, X, y, codes = X, X[order], y[order], codes[order]
         if feature_map is not None:
             fit_weighted(feature_map, X, y, weights)
         features = map_features(feature_map, X, *self._placement())
+        del X  # a copy
         check_kernel(kernel, features)
         counted = None if weights is None else torch.as_tensor(weights).to(features)
         along = direction(features, torch.as_tensor(codes, device=features.device), classes.tolist(), counted)
         places = shuffled(features, codes, along, classes.tolist(), seed)
         at = torch.as_tensor(places, device=features.device)
-        X, features, order = X[places], features[at], order[places]
+        features, order = features[at], order[places]
         counted = None if counted is None else counted[at]
         mask = None if mask is None else mask[places]
         trees = self._build_trees(features, codes, classes.tolist(), self._tree_seeds(seed), counted)
         entry = Entry("fit", tuple(classes.tolist()), tuple(np.bincount(codes).tolist()))
-        origins = np.stack([np.zeros(len(X), dtype=np.int64), order], 1)
+        origins = np.stack([np.zeros_like(order), order], 1)
         shared = {"memory_budget": memory_budget, "n_jobs": self.n_jobs, "seed": seed}
         fitted: dict[str, Any] = {
             "classes": classes,
@@ -162,7 +163,7 @@ class _TreeClassifier(ForgetMixin, OpenSetMixin, AnswersMixin, ExplainMixin, Lef
                 fitted["weights"] = base.weights
                 codes, origins = codes[rows], origins[rows]
             else:
-                rows = Rows(features, on_sphere(feature_map, features), X, codes, mask, counted)
+                rows = Rows(features, on_sphere(feature_map, features), given, codes, mask, counted, order)
                 prior = fit_prior(expert, rows, len(classes), trees, log_prior)
                 if self._chooses_scale() and inference.learn is None and prior.informed:
                     about = (rows, classes.tolist(), expert, prior, log_prior)

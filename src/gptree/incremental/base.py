@@ -31,7 +31,7 @@ from gptree.incremental.exemplars import Exemplars, select_exemplars
 from gptree.incremental.memorised import class_spreads
 from gptree.incremental.state import BaseState, Novelty
 from gptree.incremental.strategies import Growth
-from gptree.inference import CoordinateAscent, FixedInducingPoints, Grams, Inference, NodePredictor, PredictAt
+from gptree.inference import CoordinateAscent, FixedInducingPoints, Grams, Inference, NodePredictor, PredictAt, on_rows
 from gptree.model import ForestModel, TrainingData, fit_forest, left_out_predictions
 from gptree.tree import ClassTree, label_hashes
 
@@ -220,5 +220,5 @@ def _on_rows(model: ForestModel, rows: Tensor) -> ForestModel:
     place = torch.full((len(grams.X),), -1, device=rows.device)
     place[rows] = torch.arange(len(rows), device=rows.device)
     fewer = Grams(grams.kernel, grams.X[rows].clone(), model.memory_budget)
-    moved = [replace(p, rows=place[p.rows]) for p in posteriors]
+    moved = [on_rows(p, place) for p in posteriors]
     return replace(model, predictor=NodePredictor(fewer, moved, model.memory_budget))

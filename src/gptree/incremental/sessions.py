@@ -21,7 +21,7 @@ from gptree.incremental.journal import ClassRegistry
 from gptree.incremental.kernels import joined_kernels
 from gptree.incremental.state import BaseState, GrownState, GrowthConfig
 from gptree.incremental.strategies import Placement
-from gptree.inference import Diagnostics, Grams, NodePredictor, fit_nodes
+from gptree.inference import Diagnostics, Grams, NodePredictor, fit_nodes, on_rows
 from gptree.maths.kernels import node_kernels
 from gptree.maths.sphere import unit_length
 from gptree.model import ForestModel, TrainingData, node_problems
@@ -329,7 +329,7 @@ def _fitted(
     fits = fit_nodes(
         problems, new_kernel, data.X, config.inference, memory_budget=config.memory_budget, n_jobs=config.n_jobs
     )
-    new = [replace(p, nodes=p.nodes + n_fitted, rows=rows[p.rows]) for p in fits.posteriors]
+    new = [replace(on_rows(p, rows), nodes=p.nodes + n_fitted) for p in fits.posteriors]
     kernel = joined_kernels(kernel, new_kernel) if own and keeps else new_kernel
     grams = Grams(kernel, features, config.memory_budget)
     predictor = NodePredictor(grams, (*posteriors, *new), config.memory_budget)

@@ -13,6 +13,9 @@ from gptree.inference.nodes import LARGEST_PADDED_CPU, LARGEST_PADDED_CUDA, Node
 from gptree.maths.conditional import FunctionSpace, Space, WeightSpace
 from gptree.maths.kernels import gram, gram_diagonal, kernel_at, linear_features
 
+#: Coordinates of points that are gathered at a time.
+GATHERED_NUMBERS = 2**22
+
 
 def finite(matrix: Tensor) -> Tensor:
     """The matrix itself, or an error that says what to do."""
@@ -76,9 +79,9 @@ class Grams:
             return finite(gram(kernel_at(self.kernel, nodes), self.X[rows], self.X[columns]))
         if self.features is not None:
             return finite(self.features[rows] @ self.features[columns].mT)
-        return finite(
-            torch.stack([gram(self.kernel, self.X[r], self.X[c]) for r, c in zip(rows, columns, strict=True)])
-        )
+        step = max(1, GATHERED_NUMBERS // ((rows.shape[1] + columns.shape[1]) * self.X.shape[1]))
+        parts = zip(rows.split(step), columns.split(step), strict=True)
+        return finite(torch.cat([gram(self.kernel, self.X[r], self.X[c]) for r, c in parts]))
 
     def diagonal(self, nodes: Tensor, rows: Tensor) -> Tensor:
         kernel = kernel_at(self.kernel, nodes) if self.per_node else self.kernel

@@ -36,6 +36,8 @@ class NodeProblem:
         Likelihood weight b at the rows; one if None.
     inducing : int64 tensor (m,) or None
         Rows of the feature matrix that serve as inducing points; None for the dense posterior.
+    self_contained : bool
+        Whether the posterior must do with the inducing points: the other rows will not be kept.
     """
 
     rows: Tensor
@@ -44,6 +46,7 @@ class NodeProblem:
     mean: Tensor | None = None
     weight: Tensor | None = None
     inducing: Tensor | None = None
+    self_contained: bool = False
 
 
 @dataclass(frozen=True)
@@ -66,6 +69,8 @@ class NodeBatch:
         Points of each node without padding, and its seed.
     inducing : int64 tensor (V, M) or None
         Rows of inducing points.
+    self_contained : bool
+        As in `NodeProblem`.
     """
 
     nodes: Tensor
@@ -76,6 +81,7 @@ class NodeBatch:
     sizes: tuple[int, ...]
     seeds: tuple[int, ...]
     inducing: Tensor | None = None
+    self_contained: bool = False
 
     def __len__(self) -> int:
         return len(self.sizes)
@@ -106,6 +112,7 @@ class NodeBatch:
             sizes=tuple(len(p.rows) for p in problems),
             seeds=tuple(p.seed for p in problems),
             inducing=inducing,
+            self_contained=problems[0].self_contained,
         )
 
     def on_rows(self, used: Tensor) -> NodeBatch:

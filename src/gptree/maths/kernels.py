@@ -119,8 +119,8 @@ def gram(kernel: Kernel, x: Tensor, other: Tensor | None = None) -> Tensor:
     rbf = _isotropic_rbf(kernel)
     if rbf is not None and not kernel.batch_shape and x.dim() == 2:
         return _RBF.apply(*rbf, x, other)  # pyright: ignore[reportReturnType]
-    if rbf is not None and kernel.batch_shape and x.dim() == 3 and not torch.is_grad_enabled():
-        return _node_rbf(*rbf, x, other)
+    if rbf is not None and x.dim() == 3 and not torch.is_grad_enabled():
+        return _node_rbf(*(value.reshape(-1, 1, 1) for value in rbf), x, other)
     # lazily evaluated kernels would be evaluated twice and slower; we always need the dense matrix
     with gpytorch.settings.lazily_evaluate_kernels(False):
         return kernel(x, other).to_dense()
@@ -161,14 +161,17 @@ def _isotropic_rbf(kernel: Kernel) -> tuple[Tensor, Tensor] | None:
 
 
 def _node_rbf(scale: Tensor, length: Tensor, x: Tensor, other: Tensor) -> Tensor:
-    """s_v exp(−½ ‖x − x′‖² / ℓ_v²) (V, n, m); rows x′ that all nodes share, an expanded tensor, are met once."""
-    centre = other[0].mean(0)
+    """s_v exp(−½ ‖x − x′‖² / ℓ_v²) (V, n, m), of scales and lengths (V, 1, 1) or (1, 1, 1).
+
+    Rows x′ that all nodes share, an expanded tensor, are met once.
+    """
     shared = other.stride(0) == 0
+    centre = other[0].mean(0) if shared else other.mean(1, keepdim=True)  # of a node alone
     x, other = x - centre, (other[:1] if shared else other) - centre
     norm, other_norm = (0.5 * each.square().sum(-1) for each in (x, other))
     K = (x.flatten(0, 1) @ other[0].mT).unflatten(0, x.shape[:2]) if shared else x @ other.mT
     K.sub_(norm.unsqueeze(-1)).sub_(other_norm.unsqueeze(-2)).clamp_(max=0.0)
-    return K.div_(length.square()[:, None, None]).exp_().mul_(scale[:, None, None])
+    return K.div_(length.square()).exp_().mul_(scale)
 
 
 class _RBF(torch.autograd.Function):

@@ -14,6 +14,10 @@ from gptree.inference import FixedInducingPoints, InducingPoints, LargeNodes, No
 from gptree.model.prior_means import PathOdds, training_log_odds
 from gptree.tree import ClassTree, label_hashes, node_generator, node_key
 
+#: A node sees no more points than that through its inducing points, the same number of each class where that is
+#: possible: many more say nothing new about so few.
+MOST_POINTS = 2**16
+
 
 @dataclass(frozen=True)
 class TrainingData:
@@ -89,6 +93,7 @@ def node_problems(
                     mean=mean,
                     weight=None if data.weights is None else data.weights[at],
                     inducing=None if inducing is None else torch.as_tensor(inducing, device=device),
+                    self_contained=isinstance(large_nodes, FixedInducingPoints),
                 )
             )
         node_of.append(torch.as_tensor(numbers, dtype=torch.long, device=device))
@@ -181,5 +186,6 @@ def _node_rows(
         return rows[inside], inside < cut, None, seed
     taken = some(inside, counts, large_nodes.points)
     if isinstance(large_nodes, InducingPoints):
-        return rows[inside], inside < cut, rows[taken], seed
+        seen = some(inside, counts, MOST_POINTS)
+        return rows[seen], seen < cut, rows[taken], seed
     return rows[taken], taken < cut, None, seed

@@ -28,7 +28,7 @@ from gptree.storage.files import LEFT_OVERS, write_atomically
 from gptree.storage.locks import LOCK, locked
 
 FORMAT = "gptree"
-VERSION = 6
+VERSION = 7
 SINGLE = " in single precision"  # after the name of an array in double precision: an alias of it, rounded
 DOCUMENT = "model.json"
 _ARRAYS = re.compile(r"arrays-[0-9a-f]{16}\.safetensors")
