@@ -99,7 +99,8 @@ class Grams:
         largest_padded = LARGEST_PADDED_CUDA if self.X.is_cuda else LARGEST_PADDED_CPU
         gathers_features = self.per_node or self.features is not None
         width = self.X.shape[1] * gathers_features
-        return list(make_batches(problems, self.X.dtype, work // 3, largest_padded, width, self.uses_weight_space))
+        made = make_batches(problems, self.X.dtype, work // 3, largest_padded, width, self.uses_weight_space)
+        return [batch.to(self.X.device) for batch in made]
 
     def space(self, batch: NodeBatch) -> tuple[Space, Tensor | None, Tensor]:
         """The conditional of a batch, in the form that suits kernel and sizes.

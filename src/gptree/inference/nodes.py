@@ -115,6 +115,11 @@ class NodeBatch:
             self_contained=problems[0].self_contained,
         )
 
+    def to(self, device: torch.device) -> NodeBatch:
+        """The same batch on a device."""
+        moved = {name: value.to(device) for name, value in vars(self).items() if isinstance(value, Tensor)}
+        return replace(self, **moved)
+
     def on_rows(self, used: Tensor) -> NodeBatch:
         """The same batch over the feature matrix restricted to the sorted row numbers `used`."""
         inducing = None if self.inducing is None else torch.searchsorted(used, self.inducing)

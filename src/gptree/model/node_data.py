@@ -49,15 +49,15 @@ def node_problems(
     """The distinct binary problems of all trees, and which of them each node of each tree is.
 
     `fitted` says for the nodes of each tree which node, of `n_fitted` that are fitted already, they are, or −1; the new
-    ones are numbered after those.
+    ones are numbered after those. Problems are in the memory of the processor, wherever the features are.
     """
     hashes = label_hashes(data.labels)
-    device = data.X.device
     counts = np.bincount(data.y, minlength=len(hashes))
     class_rows = np.split(np.argsort(data.y, kind="stable"), np.cumsum(counts)[:-1])
     ranks = _Ranks(data, large_nodes, hashes, seed, class_rows)
     is_inducing = np.zeros(len(data.y), dtype=bool)
     is_inducing[() if data.inducing is None else data.inducing] = True
+    weights = None if data.weights is None else data.weights.cpu()
     number_of: dict[tuple[int, int], int] = {}
     problems: list[NodeProblem] = []
     node_of = []
@@ -84,19 +84,18 @@ def node_problems(
             numbers.append(number_of[key])
         means = training_log_odds(tree, data.scores, new_nodes, [picked for picked, *_ in chosen], t)
         for (picked, left, inducing, node_seed), mean in zip(chosen, means, strict=True):
-            at = torch.as_tensor(picked, device=device)
             problems.append(
                 NodeProblem(
-                    rows=at,
-                    left=torch.as_tensor(left, device=device),
+                    rows=torch.from_numpy(picked),
+                    left=torch.from_numpy(left),
                     seed=node_seed,
                     mean=mean,
-                    weight=None if data.weights is None else data.weights[at],
-                    inducing=None if inducing is None else torch.as_tensor(inducing, device=device),
+                    weight=None if weights is None else weights[picked],
+                    inducing=None if inducing is None else torch.from_numpy(inducing),
                     self_contained=isinstance(large_nodes, FixedInducingPoints),
                 )
             )
-        node_of.append(torch.as_tensor(numbers, dtype=torch.long, device=device))
+        node_of.append(torch.as_tensor(numbers, dtype=torch.long, device=data.X.device))
     return problems, tuple(node_of)
 
 
@@ -124,19 +123,25 @@ class _Ranks:
 
     def of(self, rows: np.ndarray, classes: np.ndarray) -> np.ndarray:
         """The places of rows of these classes, and of no others."""
-        for c in classes[~self._known[classes]]:
-            self._rank[self._rows[c][self._order(c)]] = np.arange(len(self._rows[c]))
+        new = classes[~self._known[classes]]
+        sizes = np.array([len(self._rows[c]) for c in new])
+        for size in np.unique(sizes):
+            alike = new[sizes == size]
+            members = np.stack([self._rows[c] for c in alike])
+            self._rank[np.take_along_axis(members, self._orders(alike, members), 1)] = np.arange(size)
         self._known[classes] = True
         return self._rank[rows]
 
-    def _order(self, c: int) -> np.ndarray:
-        random, rows = node_generator(self._seed, node_key(self._hashes[c : c + 1])), self._rows[c]
+    def _orders(self, classes: np.ndarray, rows: np.ndarray) -> np.ndarray:
+        """The order (B, n) of the rows (B, n) of classes that have as many."""
+        randoms = [node_generator(self._seed, node_key(self._hashes[c : c + 1])) for c in classes]
         if isinstance(self._large_nodes, FixedInducingPoints):  # inducing points first, in their order
-            shuffled = random.permutation(len(rows))
-            return shuffled[np.argsort(self._place[rows[shuffled]], kind="stable")]
+            shuffled = np.stack([random.permutation(rows.shape[1]) for random in randoms])
+            places = self._place[np.take_along_axis(rows, shuffled, 1)]
+            return np.take_along_axis(shuffled, np.argsort(places, axis=1, kind="stable"), 1)
         assert self._large_nodes is not None
         at = torch.as_tensor(rows, device=self._data.X.device)
-        return self._large_nodes.order(self._data.X[at].cpu().numpy(), random)
+        return self._large_nodes.orders(self._data.X[at].cpu().numpy(), randoms)
 
 
 class _Node(NamedTuple):

@@ -73,7 +73,7 @@ class PathTable:
 def training_log_odds(
     tree: ClassTree, scores: Tensor | PathOdds | None, nodes: Sequence[int], rows: Sequence[np.ndarray], number: int = 0
 ) -> list[Tensor | None]:
-    """Prior means at each of the given nodes for its own rows.
+    """Prior means at each of the given nodes for its own rows, in the memory of the processor.
 
     `scores` are (n, C), or (1, C) for all rows alike, or the means on the rows' own paths, of which the tree is the one
     of that `number`.
@@ -85,9 +85,9 @@ def training_log_odds(
         values = scores.values[number]
         flat_rows = torch.as_tensor(np.concatenate(rows), device=values.device)
         depth = torch.as_tensor(np.repeat(tree.node_depth[nodes], sizes), device=values.device)
-        return list(scores.at(number, depth, flat_rows).split(sizes))
+        return list(scores.at(number, depth, flat_rows).cpu().split(sizes))
     if len(scores) == 1:
-        odds = _finite(node_log_odds(tree, scores)[:, 0])
+        odds = _finite(node_log_odds(tree, scores)[:, 0]).cpu()
         return [odds[v].expand(len(r)) for v, r in zip(nodes, rows, strict=True)]
     flat_rows = torch.as_tensor(np.concatenate(rows), device=scores.device)
     flat_nodes = torch.as_tensor(np.repeat(nodes, sizes), device=scores.device)
@@ -98,7 +98,7 @@ def training_log_odds(
         odds = paths.log_odds(scores[start : start + step])
         here = (flat_rows >= start) & (flat_rows < start + step)
         out[here] = odds[flat_nodes[here], flat_rows[here] - start]
-    return list(_finite(out).split(sizes))
+    return list(_finite(out).cpu().split(sizes))
 
 
 def _finite(means: Tensor) -> Tensor:
