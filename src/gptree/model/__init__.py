@@ -1,5 +1,6 @@
 """Trees and node posteriors together: class log-probabilities, left-out predictions, files."""
 
+from gptree.model.beam import Beam
 from gptree.model.forest import ForestModel, fit_forest
 from gptree.model.leave_one_out import (
     LeftOut,
@@ -14,6 +15,7 @@ from gptree.model.prediction import Prediction, unit_rows
 from gptree.model.prior_means import PathOdds, PathTable, training_log_odds
 
 __all__ = [
+    "Beam",
     "ForestModel",
     "LeftOut",
     "PathOdds",
