@@ -48,8 +48,8 @@ def beam_width(beam: Any, k: int, state: FittedState, predict_at: PredictAt) -> 
     require(bool(whole and beam >= 1), f"beam must be a whole number, at least 1, or None, not {beam!r}.")
     require(
         possible or len(state.classes) == 1,
-        'this model has no beam search: it takes a prior mean, predict_at="mean", one draw a node, and a kernel "rbf" or "matern52" '
-        "that all nodes share. Leave beam=None.",
+        'this model has no beam search: it takes a prior mean, predict_at="mean", one draw a node, and a kernel "rbf" '
+        'or "matern52" that all nodes share. Leave beam=None.',
     )
     return int(beam) if possible else None
 
