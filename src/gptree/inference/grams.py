@@ -11,7 +11,7 @@ from torch import Tensor
 
 from gptree.inference.nodes import LARGEST_PADDED_CPU, LARGEST_PADDED_CUDA, NodeBatch, NodeProblem, make_batches
 from gptree.maths.conditional import FunctionSpace, Space, WeightSpace
-from gptree.maths.kernels import gram, gram_diagonal, kernel_at, linear_features
+from gptree.maths.kernels import batch_shape, gram, gram_diagonal, kernel_at, linear_features
 
 #: Coordinates of points that are gathered at a time.
 GATHERED_NUMBERS = 2**22
@@ -43,7 +43,7 @@ class Grams:
     def __init__(self, kernel: Kernel, X: Tensor, memory_budget: int = 0) -> None:
         self.kernel = kernel
         self.X = X
-        self.per_node = len(kernel.batch_shape) > 0
+        self.per_node = len(batch_shape(kernel)) > 0
         self.features = None if self.per_node else linear_features(kernel, X)
         self._cache_bytes = memory_budget // 4
         self._full: Tensor | None = None
