@@ -113,9 +113,8 @@ def _streamed(
     prior = None if log_prior is None else torch.as_tensor(log_prior).to(examples.X)
     for rows in examples.chunks():
         scores = fit.at(rows)
-        top = scores.amax(1, keepdim=True)
-        mine = (scores.gather(1, examples.y[rows, None]) - top).exp_()[:, 0]
-        own[rows] = (mine / (scores - top).exp_().sum(1)).to(own.dtype)
-        if table is not None:
-            table.add(rows, scores if prior is None else scores + prior)
+        log_p = None if table is None else table.add(rows, scores if prior is None else scores + prior)
+        if log_p is None or prior is not None:
+            log_p = scores.gather(1, examples.y[rows, None])[:, 0] - scores.logsumexp(1)
+        own[rows] = log_p.exp().to(own.dtype)
     return own, None if table is None else table.done()

@@ -320,6 +320,10 @@ class _Scorer:
 
     def scores(self, grid: tuple[float, ...], rows: Tensor) -> Tensor:
         ex = self.examples
+        fold = int(ex.folds[rows[0]]) if len(rows) > 0 else ALONE
+        if len(grid) == 1 and fold != ALONE and bool((ex.folds[rows] == fold).all()):  # without a copy
+            members = (ex.folds == fold).nonzero()[:, 0]
+            return self._scores_of(rows, fold, members, self.grid.index(grid[0]))[None]
         scores = self.x.new_empty(len(grid), len(rows), ex.n_classes)
         for j, k in enumerate(map(self.grid.index, grid)):
             for members, at in ex.by_fold(rows):

@@ -132,9 +132,8 @@ class Grams:
     def node_grams(self, batch: NodeBatch) -> Tensor:
         """K (V, N, N) with the identity on padded points: independent of all others, so K still has a root."""
         K = self.block(batch.nodes, batch.rows, batch.rows)
-        padded = batch.b.new_zeros(batch.rows.shape, dtype=torch.bool)
-        for v, n in enumerate(batch.sizes):
-            padded[v, n:] = True
+        sizes = torch.tensor(batch.sizes, device=K.device)
+        padded = torch.arange(batch.rows.shape[1], device=K.device) >= sizes[:, None]
         if not bool(padded.any()):
             return K
         K = K.masked_fill(padded.unsqueeze(-1) | padded.unsqueeze(-2), 0.0)

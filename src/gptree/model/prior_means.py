@@ -59,11 +59,14 @@ class PathTable:
         self._values = [like.new_empty(int(sizes.sum())) for sizes in self._sizes]
         self._sums = [PathSums(tree, like.device) for tree in trees]
 
-    def add(self, rows: Tensor, scores: Tensor) -> None:
-        """Class scores (r, C) of some rows (r,)."""
+    def add(self, rows: Tensor, scores: Tensor) -> Tensor:
+        """Class scores (r, C) of some rows (r,); returns the log-probabilities (r,) of their own classes."""
+        log_p = scores.new_zeros(len(rows))
         for values, starts, sizes, sums in zip(self._values, self._starts, self._sizes, self._sums, strict=True):
             here, place = ragged(sizes[rows])
-            values[starts[rows][here] + place] = sums.log_odds(scores, self._y[rows]).to(values.dtype)
+            odds, log_p = sums.log_odds(scores, self._y[rows])
+            values[starts[rows][here] + place] = odds.to(values.dtype)
+        return log_p
 
     def done(self) -> PathOdds:
         """The table, when all rows were added."""

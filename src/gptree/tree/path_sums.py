@@ -44,8 +44,8 @@ class PathSums:
             torch.from_numpy(np.array(part)).to(device) for part in parts
         )
 
-    def log_odds(self, scores: Tensor, classes: Tensor) -> Tensor:
-        """log-odds of left against right, (Σ depth,): row after row, from the root down.
+    def log_odds(self, scores: Tensor, classes: Tensor) -> tuple[Tensor, Tensor]:
+        """log-odds of left against right, (Σ depth,): row after row, from the root down; and log p of the classes (T,).
 
         Parameters
         ----------
@@ -74,9 +74,10 @@ class PathSums:
         outside = sums.new_full((len(classes), int(depth.max())), -torch.inf)
         outside[row, place] = sums[aside]
         within = torch.cat([outside[:, 1:], sums[own, None]], 1).flip(1).logcumsumexp(1).flip(1)
+        log_p = sums[own] - torch.logaddexp(within[:, 0], outside[:, 0])
         within, outside = within[row, place], outside[row, place]
         odds = torch.where(within == outside, 0.0, within - outside)  # −∞ on both sides says nothing
-        return torch.where(self._right[where], -odds, odds)
+        return torch.where(self._right[where], -odds, odds), log_p
 
 
 def ragged(sizes: Tensor) -> tuple[Tensor, Tensor]:
