@@ -63,8 +63,6 @@ def beam_top_k(state: FittedState, X: np.ndarray, k: int, width: int) -> TopK:
             best = p.topk(k, dim=1)
             outside = p.scatter(1, best.indices, 0.0).sum(1)
             parts.append([best.indices, best.values, outside])
-    if not parts:
-        return top_k(state.classes, np.zeros((0, len(state.classes))), k)
     first, p, outside = (torch.cat(part).cpu().numpy() for part in zip(*parts, strict=True))
     return TopK(state.classes[first], p.astype(np.float64), outside.astype(np.float64))
 

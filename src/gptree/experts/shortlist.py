@@ -22,7 +22,7 @@ from gptree.experts.examples import ALONE, MANY_CLASSES, Examples
 from gptree.experts.pool import FittedPool, robust_weights
 from gptree.experts.scorers import ClassPoints, ShortlistScores, best_classes, with_tail
 from gptree.maths.frozen import Parts
-from gptree.storage import Array
+from gptree.storage import Array, Sizes, ensure
 
 #: Classes on the shortlist, and how many of those after them the slope of the tail is fitted to.
 SHORTLIST = 100
@@ -90,6 +90,10 @@ class FittedShortlist(FittedPool):
     """
 
     slopes: Annotated[Tensor, Array("K", least=0)]
+
+    def check(self, name: str, sizes: Sizes) -> None:
+        kernel = all(isinstance(expert, FittedKernelDensity) for expert in self.experts[1:])
+        ensure(kernel and len(self.experts) > 0, f"{name}.experts are not kernel densities after another expert.")
 
     def log_probabilities(self, X: Tensor, raw: Any = None, cache: ScoreCache | None = None) -> Tensor:
         guide = self.experts[0].log_probabilities(X, raw, cache)
@@ -161,7 +165,8 @@ class FittedShortlist(FittedPool):
 def left_out_masses(examples: Examples, rows: Tensor, classes: Tensor) -> Tensor:
     """What is left of the `counts` of classes (r, k) when each of `rows` (r,) is left out; 1 where nothing is."""
     folds = examples.folds[rows]
-    gone = examples.fold_counts[folds.clamp(min=0)[:, None], classes]
+    of_folds = torch.cat([examples.fold_counts, torch.zeros_like(examples.counts)[None]])  # the last stands for alone
+    gone = of_folds[folds[:, None], classes]
     itself = examples.weights[rows][:, None] * (classes == examples.y[rows][:, None])
     left = examples.counts[classes] - torch.where(folds[:, None] == ALONE, itself, gone)
     return torch.where(left > 1e-6 * examples.counts[classes], left, 1)
