@@ -19,7 +19,7 @@ only: the others look at a shortlist of the first (`gptree.experts.shortlist`)."
 CHUNK_SIZE = 2**21  # scores computed at a time: 16 MB, small enough for the allocator to reuse
 CHUNK_SIZE_CUDA = 2**27
 CHUNK_ROWS = 192  # but no fewer rows than that: what is computed once a chunk is as large as some rows
-ROWS_AT_A_TIME = 2**16  # where a copy of all features would be too much
+BLOCK_SIZE = 2**20  # features copied at a time
 
 
 def row_chunks(rows: Tensor, n_classes: int) -> tuple[Tensor, ...]:
@@ -189,7 +189,8 @@ class Examples:
 
     def blocks(self) -> tuple[Tensor, ...]:
         """All rows in order, so many at a time that copies of their features are no burden."""
-        return torch.arange(len(self), device=self.y.device).split(ROWS_AT_A_TIME)
+        step = max(1, (CHUNK_SIZE_CUDA if self.y.is_cuda else BLOCK_SIZE) // self.X.shape[1])
+        return torch.arange(len(self), device=self.y.device).split(step)
 
     def by_fold(self, rows: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
         """For every fold that meets `rows`: all its members, and the positions in `rows` of those asked for.

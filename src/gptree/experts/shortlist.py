@@ -98,7 +98,7 @@ class FittedShortlist(FittedPool):
     def log_probabilities(self, X: Tensor, raw: Any = None, cache: ScoreCache | None = None) -> Tensor:
         guide = self.experts[0].log_probabilities(X, raw, cache)
         shortlist = best_classes(guide, SHORTLIST)
-        found = [points.scores(X, shortlist, *given) for points, *given in self._densities]
+        found = [points.scores(X, shortlist, beta, tau) for points, beta, tau in self._densities]
         return self._combined(guide, shortlist, found).log_softmax(1).to(X.dtype)
 
     def frozen(self, parts: Parts) -> ShortlistScores:
@@ -132,7 +132,7 @@ class FittedShortlist(FittedPool):
                 return torch.where(fold == ALONE, points == rows[places][:, None], examples.folds[points] == fold)
 
             x = examples.X[rows]
-            return [points.scores(x, classes, *given, left, hidden) for points, *given in self._densities]
+            return [points.scores(x, classes, beta, tau, left, hidden) for points, beta, tau in self._densities]
 
         return at
 

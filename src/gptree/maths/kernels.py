@@ -159,7 +159,8 @@ def gram(kernel: Kernel, x: Tensor, other: Tensor | None = None) -> Tensor:
     if rbf is not None and not batch_shape(kernel) and x.dim() == 2:
         return _RBF.apply(*rbf, x, other)  # pyright: ignore[reportReturnType]
     if rbf is not None and x.dim() == 3 and not torch.is_grad_enabled():
-        return _node_rbf(*(value.reshape(-1, 1, 1) for value in rbf), x, other)
+        scale, length = (value.reshape(-1, 1, 1) for value in rbf)
+        return _node_rbf(scale, length, x, other)
     # lazily evaluated kernels would be evaluated twice and slower; we always need the dense matrix
     with gpytorch.settings.lazily_evaluate_kernels(False):
         return kernel(x, other).to_dense()

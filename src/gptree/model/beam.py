@@ -155,7 +155,8 @@ class _Search:
         open_ends = reached.masked_fill(is_leaf, -torch.inf)
         best = open_ends.topk(min(width, open_ends.shape[1]), dim=1)
         done = (reached > -torch.inf).scatter_(1, best.indices, False) | (is_leaf & (reached > -torch.inf))
-        self._finish(*done.nonzero(as_tuple=True), below, reached)
+        rows, column = done.nonzero(as_tuple=True)
+        self._finish(rows, column, below, reached)
         return below.gather(1, best.indices), best.values
 
     def _finish(self, rows: Tensor, column: Tensor, below: Tensor, reached: Tensor) -> None:
