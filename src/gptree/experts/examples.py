@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -199,7 +200,7 @@ class Examples:
         Of all, or of `some`, (n,) booleans.
         """
         rows = torch.arange(len(self), device=self.y.device) if some is None else some.nonzero()[:, 0]
-        return rows[shot_folds(self.y[rows], max_folds=len(self) + 1).argsort(stable=True)]
+        return rows[shot_folds(self.y[rows], max_folds=sys.maxsize).argsort(stable=True)]
 
 
 def _checked_weights(weights: Tensor, X: Tensor) -> Tensor:
