@@ -222,7 +222,7 @@ class _Scorer:
             g = self.points @ self.points[asked].T
             g[asked, torch.arange(len(asked), device=asked.device)] = -torch.inf
             counts = ex.left_out_counts(asked).T.to(g.dtype)
-            counts = torch.where(counts > 0, counts, 1)  # of a class whose only example is masked
+            counts = counts.clamp(min=torch.finfo(g.dtype).tiny)  # of a class whose only example is masked
             scores[:, alone[part]] = _log_means(g, ex.y, self.weights, counts, grid).to(scores.dtype)
         return scores
 

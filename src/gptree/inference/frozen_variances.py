@@ -56,7 +56,8 @@ class FrozenVariances(nn.Module):
         if isinstance(means, LinearMeans):
             phi = (rows.x.to(means.factor.dtype) * means.factor).mT
             prior = phi.square().sum(0)
-            k = None if self.phi is None or all(kind == "linear" for kind in self.kinds) else self.phi @ phi
+            assert self.phi is not None
+            k = None if all(kind == "linear" for kind in self.kinds) else self.phi @ phi
         elif isinstance(means, SharedMeans):
             assert means.kernel is not None
             k, prior = rows.of(means.kernel), means.kernel.scale
