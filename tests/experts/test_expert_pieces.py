@@ -127,6 +127,7 @@ def test_a_pool_does_without_an_expert_that_does_not_pay() -> None:
     assert len(Pool((ridge,)).fit(EXAMPLES).expert.experts) == 1  # somebody has to be asked
     assert len(Pool((LDA(), KernelRidge(most_classes=4))).fit(EXAMPLES).expert.experts) == 2
     assert not Pool((ridge,)).pays(4)
+    assert Pool((LDA(), ridge)).pays(4)
     assert KernelRidge().pays(500)
     assert not KernelRidge().pays(501)
 
@@ -230,7 +231,7 @@ def test_a_penalty_is_chosen_on_a_part_of_many(monkeypatch: pytest.MonkeyPatch) 
     KernelRidge(choose_on=18).fit(EXAMPLES)
     KernelRidge((0.1,), choose_on=10).fit(EXAMPLES)
     assert not chosen
-    KernelRidge(choose_on=17).fit(EXAMPLES)
+    KernelRidge((0.1, 1.0), choose_on=17).fit(EXAMPLES)
     assert chosen == [5 + 6]  # of two classes, which can have five each
 
 
@@ -275,6 +276,15 @@ class Watched(GaussianNB):
 def test_a_classifier_is_told_of_weights_where_there_are_any(weight: float) -> None:
     SklearnExpert(Watched()).fit(Examples.of(X, Y, weights=torch.full((len(Y),), weight, dtype=torch.float64)))
     assert (Watched.given is None) == (weight == 1.0)
+
+
+@pytest.mark.parametrize("weight", [1e-4, 1.0, 1e4])
+def test_degrees_of_freedom_of_light_and_heavy_examples(weight: float) -> None:
+    """Σ_c (n_c − min(1, Σ w²/n_c)), and one where each class has a single example or less."""
+    pairs = Examples.of(X[:4], torch.tensor([0, 0, 1, 1]), weights=torch.full((4,), weight, dtype=torch.float64))
+    assert lda._freedom(pairs) == pytest.approx(4 * weight - 2 * min(1.0, weight), rel=1e-12)
+    single = Examples.of(X[:3], torch.arange(3), weights=torch.full((3,), min(weight, 1.0), dtype=torch.float64))
+    assert lda._freedom(single) == 1
 
 
 def test_spread_within_classes_or_half_of_the_whole() -> None:

@@ -30,6 +30,7 @@ from gptree.inference.posterior import DensePosterior, LinearPosterior, SparsePo
 from gptree.inference.sparse_variational import WhitenedBatch
 from gptree.maths.conditional import FunctionSpace, WeightSpace
 from gptree.maths.frozen import Parts
+from gptree.maths.kernels import node_kernels
 from gptree.maths.seeding import kmeans_plus_plus_order
 from gptree.tree import label_hashes, node_generator, node_key
 
@@ -211,6 +212,9 @@ def test_wide_variances_are_possible_where_the_scale_is(scale: float, wide: bool
     nodes = predictor.layer(Parts(frozen=True))
     predictor.frozen_variances(nodes)
     assert nodes.wide == wide
+    each = node_kernels(kernel(output_scale=1.0), 2)
+    each.outputscale = torch.tensor([1.0, scale])
+    assert (NodePredictor(Grams(each, features(), 0), [draws_of()], BUDGET)._widest() > 12) == wide
 
 
 def test_factors_are_kept_where_they_take_an_eighth_of_the_budget() -> None:

@@ -163,7 +163,7 @@ class FittedKernelDensity(FittedExpert):
         return replace(self, points=points, labels=labels, weights=weights, masses=_masses(weights, labels, n_classes))
 
     def only(self, classes: Tensor) -> FittedKernelDensity:
-        place = torch.full((len(self.masses),), -1, device=classes.device)
+        place = -torch.ones_like(self.masses, dtype=torch.long)
         place[classes] = torch.arange(len(classes), device=classes.device)
         kept = place[self.labels] >= 0
         labels = place[self.labels[kept]]
@@ -250,7 +250,7 @@ class _ExemplarScorer:
         self.density = exemplar_density(
             examples.X[settings.rows], examples.y[settings.rows], settings.weights, examples.n_classes
         )
-        self.itself = torch.full_like(examples.y, -1)
+        self.itself = -torch.ones_like(examples.y)
         self.itself[settings.rows] = torch.arange(len(settings.rows), device=self.itself.device)
 
     def scores(self, grid: tuple[float, ...], rows: Tensor) -> Tensor:

@@ -122,7 +122,7 @@ class ClassRegistry:
 
     def base_places(self, n_classes: int) -> np.ndarray:
         """Where each of the classes of the base session stands now, (n_classes,); −1 if it is gone."""
-        place = np.full(n_classes, -1)
+        place = -np.ones(n_classes, dtype=np.int64)
         place[[c.number for c in self.base]] = np.arange(len(self.base))
         return place
 

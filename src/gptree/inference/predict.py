@@ -78,7 +78,7 @@ class NodePredictor:
     def _widest(self) -> float:
         """A bound on the prior variance at rows of unit length."""
         if Stationary.takes(self.grams.kernel):
-            return float(cast(ScaleKernel, self.grams.kernel).outputscale.max())
+            return float(cast(ScaleKernel, self.grams.kernel).outputscale.detach().max())
         return float("inf")
 
     @cached_property

@@ -236,7 +236,8 @@ class WhitenedBatch:
         self._kept = self._all() if 2 * nodes * points * batch.rows.shape[1] <= work else None
 
     def prior(self) -> Natural:
-        identity = torch.eye(self.root.shape[-1]).to(self.root)
+        _, points = self.inducing.shape
+        identity = torch.eye(points).to(self.root)
         return Natural(torch.zeros_like(self.root[..., 0]), identity.expand_as(self.root))
 
     def sums(self, columns: Tensor | None, q: Natural | None) -> tuple[Sums, Tensor]:

@@ -125,8 +125,8 @@ def _halved(n: int) -> tuple[int, int]:
 
 def _diagonal_blocks(matrices: Tensor, size: int) -> Tensor:
     """The blocks of this size along the diagonals of (V, n, n), as a view (V, n / size, size, size)."""
-    batch, down, across = matrices.stride()
-    shape = (len(matrices), matrices.shape[-1] // size, size, size)
+    (count, n, _), (batch, down, across) = matrices.shape, matrices.stride()
+    shape = (count, n // size, size, size)
     return matrices.as_strided(shape, (batch, size * (down + across), down, across), matrices.storage_offset())
 
 
