@@ -167,6 +167,14 @@ def test_budgets_that_a_file_may_hold(budget: int, fine: bool) -> None:
             model_from_parts(document, tensors, torch.device("cpu"))
 
 
+@pytest.mark.parametrize("part", ["weights", "omega"])
+def test_every_number_of_a_file_is_in_the_precision_of_the_features(part: str) -> None:
+    document, tensors = model_to_parts(fit(CoordinateAscent()))
+    tensors[f"posterior.0.{part}"] = tensors[f"posterior.0.{part}"].float()
+    with pytest.raises(StorageError, match="is not in the precision of the features"):
+        model_from_parts(document, tensors, torch.device("cpu"))
+
+
 def test_a_row_without_prior_variance_may_be_stored() -> None:
     """As a row of zeros has under a linear kernel."""
     d = data()

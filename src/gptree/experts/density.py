@@ -211,8 +211,8 @@ class _Scorer:
     def scores(self, grid: tuple[float, ...], rows: Tensor) -> Tensor:
         ex = self.examples
         scores = ex.X.new_empty(len(grid), len(rows), ex.n_classes)
-        for members, asked in ex.by_fold(rows):
-            points, labels, weights, masses = self._without(int(ex.folds[members[0]]))
+        for fold, _, asked in ex.by_fold(rows):
+            points, labels, weights, masses = self._without(fold)
             for part in chunks(len(asked), len(points), rows.device):
                 g = points @ self.points[rows[asked[part]]].T
                 scores[:, asked[part]] = _log_means(g, labels, weights, masses, grid).to(scores.dtype)

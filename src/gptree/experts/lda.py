@@ -304,13 +304,13 @@ class _Scorer:
         ex = self.examples
         scores = self.x.new_empty(len(grid), len(rows), ex.n_classes)
         for j, k in enumerate(map(self.grid.index, grid)):
-            for members, at in ex.by_fold(rows):
-                scores[j, at] = self._scores_of(rows[at], int(ex.folds[members[0]]), members, k)
+            for fold, members, at in ex.by_fold(rows):
+                scores[j, at] = self._scores_of(rows[at], fold, members, k)
             alone = ex.alone(rows)
             if len(alone) == 0:
                 continue
             single, y = rows[alone], ex.y[rows[alone]]
-            scores[j, alone] = self._scores_of(single, ALONE, single[:0], k)
+            scores[j, alone] = self._scores_of(single, ALONE, single, k)
             left = ex.counts[y] - torch.where(ex.usable, ex.weights, ex.counts[ex.y])[single]
             scores[j, alone, y] = lda_scores(self.to_class[single, k], left, self.count_penalties[k])
         return scores

@@ -95,10 +95,9 @@ def triangular_inverse(L: Tensor) -> Tensor:
     *_, n = L.shape
     size, order = _halved(n)
     flat = L.reshape(-1, n, n)
-    if order - n:  # padded with the identity
-        padded = torch.zeros(len(flat), order, order, dtype=L.dtype, device=L.device)
+    if order != n:  # padded with the identity
+        padded = torch.eye(order, dtype=L.dtype, device=L.device).expand(len(flat), -1, -1).clone()
         padded[:, :n, :n] = flat
-        padded.diagonal(dim1=-2, dim2=-1)[:, n:] = 1.0
         flat = padded
     X = torch.zeros(len(flat), order, order, dtype=L.dtype, device=L.device)
     identity = torch.eye(size, dtype=L.dtype, device=L.device)
