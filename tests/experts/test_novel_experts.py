@@ -388,6 +388,32 @@ def test_novel_classes_beside_some_of_the_base_classes() -> None:
     torch.testing.assert_close(found.exp().sum(1), torch.ones(len(found), dtype=torch.float64), **EXACT)
 
 
+@pytest.mark.parametrize(
+    ("kept", "extra", "known"), [((0, 1, 2, 3), (), True), ((0, 2, 3), (), False), ((0, 1, 2, 3), (1,), False)]
+)
+def test_what_base_classes_have_at_exemplars_is_known_while_nothing_of_theirs_changes(
+    kept: tuple[int, ...], extra: tuple[int, ...], known: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    learnt, base, rows = novel_experts()
+    three = {name: getattr(learnt, name)[:3] for name in ("root_weights", "novel_weights")}
+    learnt = replace(learnt, ridge_penalty=None, ridge_temperature=None, **three)
+    weights = torch.linspace(0.5, 2.0, len(rows), dtype=torch.float64)
+    ready = learnt.with_base_mass(base.y[rows], weights)
+    assert ready.base_mass is not None
+    later_X, later_y = later_examples([3, 2], extra=extra)
+    later_y = torch.where(later_y >= N_BASE, later_y - N_BASE + len(kept), later_y)
+    stay = torch.isin(base.y[rows], torch.tensor(kept))
+    weights = torch.cat([weights[stay], torch.ones(len(later_X), dtype=torch.float64)])
+    left_out = torch.randn(len(weights), len(kept), generator=torch.Generator().manual_seed(0)).double().log_softmax(1)
+    given = (base_expert(base).only(torch.tensor(kept)), torch.tensor(kept), later_X, later_y, left_out, weights)
+    _, expected = learnt.grown(*given)
+    short, taken = NovelClassExperts._from_mass, list[bool]()
+    monkeypatch.setattr(NovelClassExperts, "_from_mass", lambda *them: taken.append(True) or short(*them))
+    _, found = ready.grown(*given)
+    torch.testing.assert_close(found, expected, **EXACT)
+    assert bool(taken) == known
+
+
 @pytest.mark.parametrize("counts", [COUNTS, [1, 1, 1, 1], [3]], ids=["several", "one shot", "one class"])
 @pytest.mark.parametrize("shots", [[1], [1, 1, 1], [2, 1], [30, 1]])
 @pytest.mark.parametrize("d", [3, 50])

@@ -25,7 +25,11 @@ from gptree.inference import Diagnostics, Grams, NodePredictor, fit_nodes
 from gptree.maths.kernels import node_kernels
 from gptree.maths.sphere import unit_length
 from gptree.model import ForestModel, TrainingData, node_problems
+from gptree.model.node_data import NEW
 from gptree.tree import ClassTree, build_tree, surviving
+
+#: In place of a row of the base model.
+NO_TWIN = -1
 
 
 def grow(
@@ -82,7 +86,7 @@ class _Memory:
     """(k, d) later examples, the end of `features`."""
     later_y: Tensor
     twins: Tensor
-    """(k,) the row of the base model that a later example of a base class equals, −1 if there is none."""
+    """(k,) the row of the base model that a later example of a base class equals, `NO_TWIN` if there is none."""
     kept: Tensor
     """(B,) numbers, in the base session, of the base classes that are still there."""
     place: Tensor
@@ -125,8 +129,8 @@ def _twins(base: BaseState, registry: ClassRegistry, n_later: int) -> Tensor:
             continue
         rows = (base.y == c.number).nonzero()[:, 0].tolist()
         known = {(x + 0.0).tobytes(): row for row, x in zip(rows, base.X[rows].cpu().numpy(), strict=True)}
-        found += [known.get((x + 0.0).tobytes(), -1) for x in c.extra.cpu().numpy()]
-    return torch.tensor(found + [-1] * (n_later - len(found)), dtype=torch.long, device=base.X.device)
+        found += [known.get((x + 0.0).tobytes(), NO_TWIN) for x in c.extra.cpu().numpy()]
+    return torch.tensor(found + [NO_TWIN] * (n_later - len(found)), dtype=torch.long, device=base.X.device)
 
 
 def _fits(grown: GrownState, base: BaseState) -> bool:
@@ -200,7 +204,7 @@ def _base_left_out(base: BaseState, memory: _Memory, rows: Tensor, later: Tensor
     twins = memory.twins[: len(later)]
     at_rows, at_twins = (base.left_out[each][:, memory.kept].log_softmax(1) for each in (rows, twins))
     at_later = _of_kept(base.expert, memory).log_probabilities(later)
-    return torch.cat([at_rows, torch.where(twins[:, None] < 0, at_later, at_twins)])
+    return torch.cat([at_rows, torch.where(twins[:, None] == NO_TWIN, at_later, at_twins)])
 
 
 def _of_kept(expert: FittedExpert, memory: _Memory) -> FittedExpert:
@@ -268,7 +272,7 @@ def _refitted(
     data = TrainingData(memory.features[rows], y.cpu().numpy(), keys, scores, weights)
     numbers = [i for i, c in enumerate(registry.base) if c.number in touched]
     known = [
-        np.where([np.isin(numbers, tree.members(v)).any() for v in range(tree.n_nodes)], -1, nodes)
+        np.where([np.isin(numbers, tree.members(v)).any() for v in range(tree.n_nodes)], NEW, nodes)
         for tree, nodes in zip(frozen.trees, frozen.node_of, strict=True)
     ]
     return _Frozen.of(_fitted(frozen.model, frozen.trees, known, data, rows, memory.features, config))
@@ -298,7 +302,7 @@ def _extended(
     balance = torch.as_tensor(np.minimum(1.0, shots / counts)[y]).to(base.X)
     data = TrainingData(memory.X, y, keys, left_out, balance * memory.weights)
     # −1 is a new node there, and the last entry here
-    known = [np.append(nodes, -1)[place.base_nodes] for place, nodes in zip(placed, frozen.node_of, strict=True)]
+    known = [np.append(nodes, NEW)[place.base_nodes] for place, nodes in zip(placed, frozen.node_of, strict=True)]
     trees = tuple(place.tree for place in placed)
     keeps = not config.strategy.rebuilds
     model = _fitted(frozen.model, trees, known, data, memory.rows, memory.features, config, keeps)

@@ -95,10 +95,9 @@ def triangular_inverse(L: Tensor) -> Tensor:
     *_, n = L.shape
     size, order = _halved(n)
     flat = L.reshape(-1, n, n)
-    if order - n:  # padded with the identity
-        padded = torch.zeros(len(flat), order, order, dtype=L.dtype, device=L.device)
+    if order != n:  # padded with the identity
+        padded = torch.eye(order, dtype=L.dtype, device=L.device).expand(len(flat), -1, -1).clone()
         padded[:, :n, :n] = flat
-        padded.diagonal(dim1=-2, dim2=-1)[:, n:] = 1.0
         flat = padded
     X = torch.zeros(len(flat), order, order, dtype=L.dtype, device=L.device)
     identity = torch.eye(size, dtype=L.dtype, device=L.device)
@@ -125,8 +124,8 @@ def _halved(n: int) -> tuple[int, int]:
 
 def _diagonal_blocks(matrices: Tensor, size: int) -> Tensor:
     """The blocks of this size along the diagonals of (V, n, n), as a view (V, n / size, size, size)."""
-    batch, down, across = matrices.stride()
-    shape = (len(matrices), matrices.shape[-1] // size, size, size)
+    (count, n, _), (batch, down, across) = matrices.shape, matrices.stride()
+    shape = (count, n // size, size, size)
     return matrices.as_strided(shape, (batch, size * (down + across), down, across), matrices.storage_offset())
 
 

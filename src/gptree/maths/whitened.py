@@ -105,7 +105,7 @@ class Whitened:
 
 def root_inverse(matrix: Tensor) -> tuple[Tensor, Tensor]:
     """L⁻¹ with L Lᵀ = matrix (V, M, M), and whether there is one (V,); where there is none, something finite."""
-    n = matrix.shape[-1]
+    *_, n = matrix.shape
     if n > FACTORED_ORDER:
         # K = [[K₁₁, ·], [K₂₁, K₂₂]]: L₂₁ = K₂₁ X₁₁ᵀ, and L₂₂ is the root of K₂₂ − L₂₁ L₂₁ᵀ
         a, b = slice(0, n // 2), slice(n // 2, n)
@@ -175,6 +175,7 @@ class Likelihood:
 
 def whitened_kl(q: Whitened) -> Tensor:
     """KL(q(w) ‖ N(0, I)) (V,): ½ (tr P⁻¹ + mᵀ m − M + log |P|)."""
+    *_, order = q.F.shape
     log_det = -2.0 * q.F.diagonal(dim1=-2, dim2=-1).log().sum(-1)
     # paper (S4)
-    return 0.5 * (q.F.square().sum((-2, -1)) + q.mean.square().sum((-2, -1)) - q.F.shape[-1] + log_det)
+    return 0.5 * (q.F.square().sum((-2, -1)) + q.mean.square().sum((-2, -1)) - order + log_det)
