@@ -20,9 +20,9 @@ training goes on from there.
   √(1 + π/8 var f). Its own score is the mean variance of the logits.
 - ensemble of three: three softmax networks, with and without a temperature each. Its own score is the mutual
   information of class and member.
-- SNGP-like: convolutions of spectral norm at most 6, 1,024 random Fourier features (length-scale half the length of
-  the features), and Σ_k⁻¹ = Σ_i p_ik (1 − p_ik) φ_i φ_iᵀ + δ I with δ chosen. Its own score is Dempster and Shafer's
-  C / (C + Σ exp f).
+- SNGP-like: convolutions of spectral norm at most 6 (batch normalisation is left as it is), 1,024 random Fourier
+  features (length-scale half the length of the features), and Σ_k⁻¹ = Σ_i p_ik (1 − p_ik) φ_i φ_iᵀ + δ I with δ chosen.
+  Its own score is Dempster and Shafer's C / (C + Σ exp f).
 
 AUROC is that of the test pictures against those of another set: 0.5 is chance. The other CIFAR is near. Omniglot
 (handwriting) and CUB (birds) are far, at 32 pixels; but CIFAR-10 has a class of birds, so that little is strange about
@@ -49,7 +49,7 @@ from benchmarks.experiments.deep.sngp import sngp
 from gptree.deep import Arrays, Cosine, RandomCrop, RandomFlip, Trained, Training, embed, measure, resnet18, train
 from gptree.metrics import auroc
 
-GROUP = "The paper's experiments"
+GROUP = "Deep kernels"
 DATA = ("cifar10", "cifar100")
 #: What each set is told from, beside the other one.
 FAR = ("omniglot32", "cub32")
