@@ -8,9 +8,9 @@ Set-up
 ------
 One ResNet-18 (CIFAR stem, embedding 1,024, batch 256, SGD with Nesterov momentum, cosine schedule from 0.2, random
 crops and flips, bfloat16) a method and data set, trained for 30 epochs only: all methods alike, as the short trainings
-of deep-kernels, and below what 200 epochs give. 2 % of the training pictures are held out; temperatures, weights and prior precisions are chosen on them
-and on nothing else, and test pictures are measured once. Networks stay in `runs` of the data folder, and an interrupted
-training goes on from there.
+of deep-kernels, and below what 200 epochs give. 2 % of the training pictures are held out; temperatures, weights and
+prior precisions are chosen on them and on nothing else, and test pictures are measured once. Networks stay in `runs` of
+the data folder, and an interrupted training goes on from there.
 
 - GP-Tree: the default training of the package, cross-entropy beside the bound, and the layer of cross-entropy predicts
   with the tree; *tree alone* leaves it out. Its own score is the package's novelty: one minus the probability of the
