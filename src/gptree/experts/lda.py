@@ -108,7 +108,8 @@ class FittedLDA(FittedExpert):
     @classmethod
     def of(cls, examples: Examples) -> FittedLDA:
         """Means, counts and covariance of examples; shrinkage, penalty and temperature are for others to choose."""
-        return _Moments.of(examples).fitted(examples, shrinkage=1.0, count_penalty=0.0, temperature=1.0)
+        moments = _Moments.of(examples, rows=False)
+        return moments.fitted(examples, shrinkage=1.0, count_penalty=0.0, temperature=1.0)
 
     def log_probabilities(self, X: Tensor, raw: Any = None, cache: ScoreCache | None = None) -> Tensor:
         scores = lda_scores(self.distances(X, cache), self.counts, self.count_penalty)
@@ -122,7 +123,7 @@ class FittedLDA(FittedExpert):
         key = ("coordinates", id(X), self.basis.data_ptr())
         x, coordinates = cached(cache, key, lambda: self._coordinates(X))
         A = _precisions(self.variances, self.isotropic, self.shrinkage)
-        means = self.means @ self.basis
+        means = cached(cache, ("means", id(self.means), self.basis.data_ptr()), lambda: self.means @ self.basis)
         norms, mean_norms = coordinates.square() @ A, means.square() @ A
         if self.basis.shape[1] < len(self.centre):
             outside = 1 / (self.shrinkage * self.isotropic)
@@ -264,6 +265,7 @@ class _Scorer:
     def __init__(self, settings: LDA, examples: Examples) -> None:
         self.examples, self.grid, self.fallback = examples, settings.shrinkages, max(settings.shrinkages)
         self.moments = _Moments.of(examples)
+        assert self.moments.x is not None
         self.x, self.means = self.moments.x, self.moments.means
         self._last: tuple[tuple[int, int], tuple[Tensor, Tensor, Tensor]] | None = None
         self._measure(settings.count_weight)
@@ -347,11 +349,11 @@ class _Moments:
     variances: Tensor
     isotropic: float
     freedom: float
-    x: Tensor  # (n, r)
+    x: Tensor | None  # (n, r), unless nobody asks for them
     means: Tensor  # (C, r)
 
     @classmethod
-    def of(cls, examples: Examples) -> _Moments:
+    def of(cls, examples: Examples, rows: bool = True) -> _Moments:
         n, d = examples.X.shape
         weights = examples.weights
         centre = weighted_mean(examples.X, weights)
@@ -359,12 +361,13 @@ class _Moments:
         span = torch.linalg.qr(x.T).Q if d > n else None
         x = x if span is None else x @ span
         freedom = _freedom(examples)
-        residuals = x - examples.class_means(x)[examples.y]
+        means = examples.class_means(x)
+        residuals = x - means[examples.y]
         variances, basis = torch.linalg.eigh((residuals * weights[:, None]).T @ residuals / freedom)
         variances = variances.clamp(min=0)
         isotropic = _trace(variances, x, d, scale=float(centre.square().sum()), weights=weights) / d
-        x = x @ basis
-        means = examples.class_means(x)
+        x = x @ basis if rows else None
+        means = means @ basis if x is None else examples.class_means(x)
         basis = basis if span is None else span @ basis
         return cls(centre, basis, variances, isotropic, freedom, x, means)
 

@@ -76,12 +76,17 @@ class FixedInducingPoints(Settings):
 
     Parameters
     ----------
-    inducing, points : int
-        Most inducing rows and most points of a node, evenly over its classes.
+    inducing : int
+        A node of no more inducing rows than this sees its points through all of them.
+    points : int
+        Most points of a node, evenly over its classes.
+    fewer : int or None
+        A node of more sees them through so many, evenly over its classes; None is `inducing`.
     """
 
     inducing: int = 1024
     points: int = 4000
+    fewer: int | None = None
 
 
 LargeNodes = SubsetOfData | InducingPoints | FixedInducingPoints

@@ -176,7 +176,9 @@ def _node_rows(
         inducing = inside[is_inducing[rows[inside]]]
         per_class = np.add.reduceat(is_inducing[rows].astype(int), starts[:-1])
         seen = some(inside, counts, large_nodes.points)
-        return rows[seen], seen < cut, rows[some(inducing, per_class, large_nodes.inducing)], seed
+        if len(inducing) > large_nodes.inducing:
+            inducing = some(inducing, per_class, large_nodes.fewer or large_nodes.inducing)
+        return rows[seen], seen < cut, rows[inducing], seed
     if large_nodes is None or len(rows) <= large_nodes.points:
         return rows[inside], inside < cut, None, seed
     taken = some(inside, counts, large_nodes.points)
