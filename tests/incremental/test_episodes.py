@@ -195,7 +195,9 @@ def test_any_number_of_classes_and_examples(counts: list[int], d: int) -> None:
     later, shown = blobs([1, 3], d, seed=1)
     n = len(learnt.density.points) + len(later)
     base = FittedSingle() if C == 1 else learnt.lda
-    grown, left_out = learnt.grown(base, torch.arange(C), later, C + shown, torch.zeros(n, C).double().log_softmax(1))
+    uniform = torch.zeros(n, C).double().log_softmax(1)
+    grown, scores = learnt.grown(base, torch.arange(C), later, C + shown, uniform.__getitem__)
+    left_out = scores.dense()
     assert bool(torch.isfinite(left_out).all())
     assert bool(torch.isfinite(grown.log_probabilities(X)).all())
 
@@ -249,7 +251,7 @@ def test_novel_classes_are_told_apart_from_each_other_and_from_the_base() -> Non
     learnt = learn(X[old], y[old])
     n = len(learnt.density.points) + int(shots.sum())
     uniform = torch.zeros(n, 6).double().log_softmax(1)
-    grown, _ = learnt.grown(learnt.lda, torch.arange(6), X[shots], y[shots], uniform)
+    grown, _ = learnt.grown(learnt.lda, torch.arange(6), X[shots], y[shots], uniform.__getitem__)
     rest = ~old & ~shots
     assert float((grown.log_probabilities(X[rest]).argmax(1) == y[rest]).double().mean()) > 0.9
     assert float((grown.log_probabilities(X[old]).argmax(1) == y[old]).double().mean()) > 0.9

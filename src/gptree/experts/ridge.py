@@ -407,7 +407,8 @@ class _KernelScorer(_Scorer):
         P = torch.cholesky_inverse(factor)
         del factor
         root = self.targets.root[:, None]
-        PY = P @ self.targets.added_to(P.new_zeros(len(P), self.examples.n_classes))
+        # P W^½Y: a column for each class is the sum of those of its examples
+        PY = P.new_zeros(len(P), self.examples.n_classes).index_add_(1, self.targets.y, P * self.targets.root)
         z = self.targets.left_out(PY, lambda members: P[members[:, None], members], P.diagonal())
         return _Solution(z, PY * root)
 

@@ -20,6 +20,9 @@ class Placement:
     tree: ClassTree
     base_nodes: np.ndarray
     """(nodes,) which node of the base tree each one is, or −1 for a new one."""
+    novel: ClassTree | None = None
+    """The tree of the last classes, joined with everything else under a new root: those nodes and the root are all that
+    is new. None where new nodes stand elsewhere."""
 
 
 class Build(Protocol):
@@ -136,7 +139,7 @@ class Graft(Strategy):
 
 
 def _joined(base: ClassTree, base_nodes: np.ndarray, novel: ClassTree) -> Placement:
-    return Placement(join(base, novel), np.concatenate([[-1], base_nodes, np.full(novel.n_nodes, -1)]))
+    return Placement(join(base, novel), np.concatenate([[-1], base_nodes, np.full(novel.n_nodes, -1)]), novel)
 
 
 @dataclass(frozen=True)

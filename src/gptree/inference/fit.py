@@ -57,7 +57,7 @@ def fit_nodes(
         Features that the problems' rows refer to.
     inference : Inference
     memory_budget : int
-        Bytes: up to a quarter may go to the shared Gram matrix, and an eighth to the matrices at work.
+        Bytes: up to a quarter may go to the shared Gram matrix, where it pays, and an eighth to the matrices at work.
     n_jobs : int or None
         Workers, through joblib.
     progress : callable, optional
@@ -74,7 +74,8 @@ def fit_nodes(
         )
     if inference.learn is not None:
         kernel = learn_kernel(inference.learning_problems(problems), kernel, X, inference.learn, work)
-    grams = Grams(kernel, X, memory_budget)
+    asked = sum(len(each.rows) * len(each.rows if each.inducing is None else each.inducing) for each in problems)
+    grams = Grams(kernel, X, memory_budget if 2 * asked > len(X) ** 2 else 0)  # a Gram matrix of all rows may not pay
     batches = grams.batches(problems, work)
     if effective_n_jobs(n_jobs) == 1:  # pyright: ignore[reportArgumentType]  (None means the backend's default)
         results = []
