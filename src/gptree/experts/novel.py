@@ -34,7 +34,7 @@ from gptree.maths.frozen import Parts
 from gptree.storage import Array, Number, Part, Serializable, Sizes, ensure
 
 #: A session may not take long: beyond so many examples in memory, regression is on a balanced part of them.
-RIDGE = KernelRidge(at_most=4_000)
+RIDGE = KernelRidge(at_most=1_000)
 
 
 @dataclass(frozen=True, eq=False)

@@ -2,7 +2,7 @@
 
 from gptree.incremental.base import base_experts, base_novelty, base_of, fit_base, with_novel_experts
 from gptree.incremental.exemplars import Herding, KMeansExemplars, KMeansPlusPlusExemplars, Selection
-from gptree.incremental.journal import BaseClass, ClassRegistry, Entry, NovelClass, replay
+from gptree.incremental.journal import BaseClass, ClassRegistry, Entry, NovelClass, replay, with_classes
 from gptree.incremental.kernels import joined_kernels
 from gptree.incremental.sessions import grow
 from gptree.incremental.state import BaseState, GrownState, GrowthConfig, Novelty
@@ -45,5 +45,6 @@ __all__ = [
     "grow",
     "joined_kernels",
     "replay",
+    "with_classes",
     "with_novel_experts",
 ]

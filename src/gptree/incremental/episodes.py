@@ -25,7 +25,6 @@ from gptree.experts import (
     FittedPool,
     FittedRandomFeatures,
     KernelDensity,
-    KernelRidge,
     NovelClassExperts,
     RandomFeatures,
     best_temperature,
@@ -36,6 +35,7 @@ from gptree.experts import (
     temperature_centre,
     weighted_mean,
 )
+from gptree.experts.novel import RIDGE
 from gptree.experts.products import working_dtype
 from gptree.incremental.exemplars import Exemplars, select_exemplars
 from gptree.incremental.strategies import Growth
@@ -49,8 +49,6 @@ KEPT_SHARE = 0.8
 #: Queries × classes of an episode, at most, unless that leaves fewer than the second number of queries.
 MAX_SCORES = 2**17
 MIN_QUERIES = 500
-#: Exemplars and shots on which penalties of ridge regression are compared, at most.
-RIDGE_POINTS = 800
 
 SHRINKAGES = (0.05, 0.2, 0.5, 0.7, 0.9, 1.0)
 COUNT_WEIGHTS = (0.0, 0.15, 0.5, 1.0)
@@ -112,7 +110,7 @@ def learn_novel_experts(
         _choose_density(episodes, density),
     ]
     ridge: dict[str, float] = {}
-    if KernelRidge().pays(len(hashes)):
+    if RIDGE.pays(len(hashes)):
         choices.append(_choose_ridge(episodes, X[rows]))
         ridge = choices[-1].settings
     logs = [torch.stack([choice.logs[e] for choice in choices]) for e in range(len(episodes))]
@@ -305,18 +303,9 @@ def _choose_ridge(episodes: list[Episode], exemplars: Tensor) -> _Choice:
         labels = torch.cat([e.base.y[rows], e.shot_labels])
         weights = torch.cat([e.base.weights[rows], e.shot_weights])
         points.append(Examples.of(torch.cat([e.base.X[rows], e.shots]), labels, e.n_classes, weights=weights))
-    ridge = KernelRidge()
-
-    def best(penalties: tuple[float, ...], at_most: int) -> _Choice:
-        tried = replace(ridge, penalties=penalties, at_most=at_most)
-        by_episode = [tried.scores_at(e.queries, memory) for e, memory in zip(episodes, points, strict=True)]
-        candidates = [({"penalty": p}, [scores[k] for scores in by_episode]) for k, p in enumerate(penalties)]
-        return _best(candidates, episodes, lambda: (exemplars @ exemplars.T).sub(1).exp())
-
-    chosen = best(ridge.penalties, RIDGE_POINTS)
-    if all(len(memory) <= RIDGE_POINTS for memory in points):
-        return chosen
-    return best((chosen.settings["penalty"],), ridge.at_most)
+    by_episode = [RIDGE.scores_at(e.queries, memory) for e, memory in zip(episodes, points, strict=True)]
+    candidates = [({"penalty": p}, [scores[k] for scores in by_episode]) for k, p in enumerate(RIDGE.penalties)]
+    return _best(candidates, episodes, lambda: (exemplars @ exemplars.T).sub(1).exp())
 
 
 # -------------------------------------------------------------------------------------------------------------- pools

@@ -143,6 +143,11 @@ def replay(base_labels: Sequence[Any], journal: Sequence[Entry], width: int, lik
     return _with_distinct_keys(registry)
 
 
+def with_classes(registry: ClassRegistry, entry: Entry, number: int) -> ClassRegistry:
+    """What `replay` gives after one more entry, of the kind "add_classes", from what it gave before it."""
+    return _with_distinct_keys(_add_classes(registry, entry, number))
+
+
 def _with_distinct_keys(registry: ClassRegistry) -> ClassRegistry:
     """A class that was renamed, or a base class, may have had the label first that a later class came with.
 
@@ -164,7 +169,8 @@ def _fit(registry: ClassRegistry, entry: Entry, number: int) -> ClassRegistry:
 
 
 def _add_classes(registry: ClassRegistry, entry: Entry, number: int) -> ClassRegistry:
-    known = [label for label in entry.labels if label in registry.labels]
+    there = set(registry.labels)
+    known = [label for label in entry.labels if label in there]
     if known:
         raise ValueError(
             f"{_named(known)} already known: add_classes takes new labels only. Give further examples of known classes "
@@ -283,7 +289,8 @@ def _origins(entry: Entry, label: Any, number: int) -> tuple[tuple[int, int], ..
 
 
 def _check_known(registry: ClassRegistry, labels: Sequence[Any], rule: str) -> None:
-    unknown = [label for label in labels if label not in registry.labels]
+    there = set(registry.labels)
+    unknown = [label for label in labels if label not in there]
     if unknown:
         raise ValueError(f"{_named(unknown)} unknown: {rule}.")
 

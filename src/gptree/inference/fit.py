@@ -36,6 +36,10 @@ class NodeFits:
     diagnostics: Diagnostics
 
 
+#: Up to so many rows one Gram matrix is cheaper than those of many small nodes, whatever these need of it.
+SHARED_UP_TO = 2_000
+
+
 def fit_nodes(
     problems: Sequence[NodeProblem],
     kernel: Kernel,
@@ -75,7 +79,8 @@ def fit_nodes(
     if inference.learn is not None:
         kernel = learn_kernel(inference.learning_problems(problems), kernel, X, inference.learn, work)
     asked = sum(len(each.rows) * len(each.rows if each.inducing is None else each.inducing) for each in problems)
-    grams = Grams(kernel, X, memory_budget if 2 * asked > len(X) ** 2 else 0)  # a Gram matrix of all rows may not pay
+    shared = len(X) <= SHARED_UP_TO or 2 * asked > len(X) ** 2  # the Gram matrix of all rows pays
+    grams = Grams(kernel, X, memory_budget if shared else 0)
     batches = grams.batches(problems, work)
     if effective_n_jobs(n_jobs) == 1:  # pyright: ignore[reportArgumentType]  (None means the backend's default)
         results = []
