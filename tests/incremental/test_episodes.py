@@ -354,7 +354,7 @@ def test_the_penalty_of_ridge_regression_is_the_best(most: int, monkeypatch: pyt
             points = torch.cat([e.base.X[e.exemplars.rows], e.shots])
             labels = torch.cat([e.base.y[e.exemplars.rows], e.shot_labels])
             shot = [int((labels[:i] == c).sum()) for i, c in enumerate(labels.tolist())]
-            taken = sorted(sorted(range(len(labels)), key=lambda i: (shot[i], i))[:most])  # noqa: B023
+            taken = sorted(sorted(range(len(labels)), key=lambda i: (shot[i], i))[:most])
             points, labels = points[taken], labels[taken]
             count = torch.bincount(labels)[labels].double()
             W = torch.diag((1 / count / (1 / count).mean()).sqrt())

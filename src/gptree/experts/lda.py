@@ -165,7 +165,7 @@ class FittedLDA(FittedExpert):
     def left_out(
         self, x: Tensor, y: Tensor, in_covariance: Tensor, weights: Tensor | None = None, first: int = 0
     ) -> Tensor:
-        """Untempered scores (n, C) at `whitened` examples x of classes y that count `weights` (n,) times, each left out.
+        """Untempered scores (n, C) at `whitened` examples x of classes y, which count `weights` (n,) times, left out.
 
         The mean and count of its class are without it, and where `in_covariance` (n,) so is the covariance, by
         the rank-one change of `_Scorer`. For the only example of a class, the score of that class means nothing. The

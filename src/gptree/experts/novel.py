@@ -350,7 +350,7 @@ class GrownScores:
         return dense_left_out(self.at, len(self), self.place.device)
 
     def against(self, rows: Tensor, first: int) -> Tensor:
-        """Those of novel classes from the `first` on, and before them, as one, all other classes; (r, 1 + N − first)."""
+        """Those of novel classes from the `first` on, and before them all other classes as one; (r, 1 + N − first)."""
         odds, earlier, novel = self._novel(rows).tensor_split([1, 1 + first], 1)
         others = logsigmoid(-odds)
         if first:

@@ -129,8 +129,10 @@ class ClassRegistry:
     @property
     def sessions(self) -> list[list[int]]:
         """Places, among the novel classes, of those that each session added and that are still there."""
-        numbers = sorted({c.session for c in self.novel})
-        return [[i for i, c in enumerate(self.novel) if c.session == number] for number in numbers]
+        places: dict[int, list[int]] = {}
+        for i, c in enumerate(self.novel):
+            places.setdefault(c.session, []).append(i)
+        return [places[number] for number in sorted(places)]
 
 
 def replay(base_labels: Sequence[Any], journal: Sequence[Entry], width: int, like: Tensor) -> ClassRegistry:
@@ -160,7 +162,7 @@ def _with_distinct_keys(registry: ClassRegistry) -> ClassRegistry:
             times += 1
             key = f"{c.key}\x00{times}"
         taken.add(key)
-        novel.append(replace(c, key=key))
+        novel.append(c if key == c.key else replace(c, key=key))
     return replace(registry, novel=tuple(novel))
 
 

@@ -27,18 +27,15 @@ from gptree.maths.sphere import unit_length
 from gptree.model import ForestModel, PathOdds, PathTable, TrainingData, node_problems
 from gptree.tree import ClassTree, build_tree, join, surviving
 
-
 #: Examples of earlier classes that a new root is fitted to, at most.
-ROOT_ROWS = 4_000
+ROOT_ROWS = 2_000
 
 
 def grow(
     base: BaseState, registry: ClassRegistry, config: GrowthConfig, previous: GrownState | None = None
 ) -> GrownState:
     """The model of this registry; `previous` may save fitting sessions again that it has fitted already."""
-    if previous is not None and (previous.layers or _same(previous.registry, registry)) and not _fits(previous, base):
-        previous = None
-    if previous is not None and _same(previous.registry, registry):
+    if previous is not None and _same(previous.registry, registry) and _fits(previous, base):
         return replace(previous, registry=registry)
     memory = _Memory.of(base, registry)
     touched = [c.number for c in registry.base if c.origins]
@@ -55,8 +52,10 @@ def grow(
     if not config.strategy.layered:
         return _extended(base, registry, config, frozen, memory)
     layers: list[GrownState] = []
-    for k in range(len(registry.sessions)):
-        part = _up_to(registry, k)
+    sessions = registry.sessions
+    for k, last in enumerate(np.cumsum(config.strategy.groups(len(sessions))).tolist()):
+        places = sorted(place for session in sessions[:last] for place in session)
+        part = replace(registry, novel=tuple(registry.novel[i] for i in places))
         known = previous.layers[k] if previous is not None and len(previous.layers) > k else None
         if known is not None and _same(known.registry, part):
             layers.append(known)
@@ -141,23 +140,21 @@ def _fits(grown: GrownState, base: BaseState) -> bool:
     return torch.equal(grown.model.predictor.grams.X, _Memory.of(base, grown.registry).features)
 
 
-def _up_to(registry: ClassRegistry, session: int) -> ClassRegistry:
-    """The registry with the first sessions only."""
-    last = [place for places in registry.sessions[: session + 1] for place in places]
-    return replace(registry, novel=tuple(registry.novel[i] for i in sorted(last)))
-
-
 def _same(a: ClassRegistry, b: ClassRegistry) -> bool:
     """Whether two registries give the same model, but for what the classes are called."""
 
-    def identity(registry: ClassRegistry) -> list[Any]:
-        return [(c.number, c.origins) for c in registry.base] + [(c.key, c.origins) for c in registry.novel]
+    def alike(one: Any, other: Any) -> bool:
+        if one is other:
+            return True
+        if isinstance(one, BaseClass):
+            names, tensors = ("number", "origins"), ("extra", "weights")
+        else:
+            names, tensors = ("key", "origins"), ("features", "weights", "arrival")
+        same = all(getattr(one, name) == getattr(other, name) for name in names)
+        return same and all(torch.equal(getattr(one, name), getattr(other, name)) for name in tensors)
 
-    def tensors(registry: ClassRegistry) -> list[Tensor]:
-        base = [part for c in registry.base for part in (c.extra, c.weights)]
-        return base + [part for c in registry.novel for part in (c.features, c.weights, c.arrival)]
-
-    return identity(a) == identity(b) and all(map(torch.equal, tensors(a), tensors(b)))
+    sizes = [(len(each.base), len(each.novel)) for each in (a, b)]
+    return sizes[0] == sizes[1] and all(map(alike, (*a.base, *a.novel), (*b.base, *b.novel)))
 
 
 def _means(base: BaseState, registry: ClassRegistry) -> np.ndarray:
@@ -315,11 +312,11 @@ def _extended(
     first = len(keys) - joined[0].n_classes if len(joined) == len(placed) else None
     seen = _seen(memory, first)
     expert, left_out = _experts(base, registry, config, memory, seen)
-    y, weights = memory.y.cpu().numpy(), memory.weights.double().cpu().numpy()
-    # a class counts for no more than a novel one does on average
-    counts = np.bincount(y, weights)
-    shots = counts[n_base:].mean()
-    balance = torch.as_tensor(np.minimum(1.0, shots / counts)[y]).to(base.X)
+    y = memory.y.cpu().numpy()
+    counts = np.bincount(y, memory.weights.double().cpu().numpy())
+    most = counts if config.session_exemplars is None else np.minimum(counts, np.bincount(y))
+    # a class counts for no more than a novel one does on average; one whose rows stand for others as its rows do
+    balance = torch.as_tensor((np.minimum(most, most[n_base:].mean()) / counts)[y]).to(base.X)
     scores = None
     if left_out is not None:
         scores = left_out.dense() if first is None else _path_odds(joined, left_out, memory, seen, first, n_base)

@@ -116,6 +116,8 @@ class GrowthConfig:
     """Features as experts see them."""
     kernel: Kernel | None = None
     """Of new nodes, where those of the base session have kernels of their own; otherwise all share one."""
+    session_exemplars: int | None = None
+    """Rows of a class that are kept of a session, at most; None is all."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,7 +134,7 @@ class GrownState:
     left_out: Tensor | GrownScores | None
     """(n, C) left-out class log-probabilities there."""
     layers: tuple[GrownState, ...] = ()
-    """Of a forest that grows by sessions: the model after each session."""
+    """Of a forest that grows by sessions, or by groups of them: the model after each."""
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "left_out": self.dense_left_out}  # a copy or a pickle holds no functions
