@@ -129,10 +129,10 @@ class NovelClassExperts(Serializable):
         everyone = torch.arange(len(points), device=X.device)
         rows = everyone if rows is None else rows
         fitted_ridge: Any = None
-        ridge_scores: Tensor | None = None
+        ridge_at: LeftOutAt | None = None
         if self.ridge_penalty is not None and self.ridge_temperature is not None:
             ridge = RIDGE.fit_at(examples, self.ridge_penalty, self.ridge_temperature)
-            fitted_ridge, ridge_scores = ridge.expert, ridge.at(everyone)
+            fitted_ridge, ridge_at = ridge.expert, ridge.at
             if fitted_ridge.points.dtype == density.points.dtype and len(fitted_ridge.points) == len(points):
                 fitted_ridge = replace(fitted_ridge, points=density.points)  # one tensor: their products are shared
         arrivals_alone = everybody and not bool((y < n_base).any())
@@ -152,9 +152,10 @@ class NovelClassExperts(Serializable):
             else:
                 scores = discriminants.at(asked)
                 novel, total = [each[:, n_base:] for each in scores], self._total([each[:, :n_base] for each in scores])
-            if ridge_scores is not None:
-                total = total + self.root_weights[-1] * ridge_scores[asked, :n_base]
-                novel.append(ridge_scores[asked, n_base:])
+            if ridge_at is not None:
+                ridge_scores = ridge_at(asked)
+                total = total + self.root_weights[-1] * ridge_scores[:, :n_base]
+                novel.append(ridge_scores[:, n_base:])
             return self._total(novel).logsumexp(1) - total.logsumexp(1) + self.bias, novel
 
         odds, of_novel = parts(rows)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from gptree.experts.base import Expert, Fit, FittedExpert, LeftOutAt, ScoreCache, positive_grid
-from gptree.experts.calibration import CalibrationRows, choose, fill_own, fit_tempered, tempered_at, tempering_bytes
+from gptree.experts.calibration import CalibrationRows, choose, fit_tempered, tempered_at, tempering_bytes
 from gptree.experts.examples import ALONE, Examples, check_features, shot_folds
 from gptree.experts.products import DOUBLE_UP_TO, check_unit_length, chunks, shared_products
 from gptree.experts.scorers import KernelScores, LinearScores
@@ -154,9 +154,8 @@ class KernelRidge(Expert):
     def fit_at(self, examples: Examples, penalty: float, temperature: float = 1.0) -> Fit:
         """Fit with a penalty and a temperature that were chosen elsewhere."""
         scorer = _KernelScorer((penalty,), examples, self.at_most)
-        everyone = torch.arange(len(examples), device=examples.y.device)
-        scores = fill_own(scorer.scores((penalty,), everyone)[0], examples, everyone)
-        return Fit(scorer.fitted(penalty, temperature), temperature * scores, examples.usable)
+        at = tempered_at(scorer, penalty, temperature, examples)
+        return Fit(scorer.fitted(penalty, temperature), at, examples.usable)
 
 
 @dataclass(frozen=True, eq=False)
