@@ -2,27 +2,28 @@
 
 What does a session of ten classes cost after a thousand others?
 
-With `Growth(strategy=Logarithmic())`, on average {mean session | logarithmic | sessions=1000} s of processor time after
-992 sessions, {mean session | logarithmic | sessions=100} s after 92; with the default, which fits all novel classes in
-every session, {mean session | shared-root | sessions=100} s after 92.
+With `Growth(strategy=Logarithmic())`, on average {mean session | logarithmic | sessions=1000} s of processor time
+after 992 sessions, {mean session | logarithmic | sessions=100} s after 92; with the default, which fits all novel
+classes in every session, {mean session | shared-root | sessions=100} s after 92.
 
 Findings
 --------
-- Accuracy after 100 sessions, 1,600 classes: {mean accuracy | logarithmic | sessions=100} %, by default {mean accuracy |
-  shared-root | sessions=100} %, with all nodes fitted anew {mean accuracy | rebuild-tree | sessions=100} %.
-- After 1,000 sessions, 10,600 classes, the logarithmic strategy has {mean accuracy | logarithmic | sessions=1000} % and
-  trees of height {mean height | logarithmic | sessions=1000}.
+- Accuracy after 100 sessions, 1,600 classes: {mean accuracy | logarithmic | sessions=100} %, by default {mean
+  accuracy | shared-root | sessions=100} %, with all nodes fitted anew {mean accuracy | rebuild-tree | sessions=100}
+  %.
+- After 1,000 sessions, 10,600 classes, the logarithmic strategy has {mean accuracy | logarithmic | sessions=1000} %
+  and trees of height {mean height | logarithmic | sessions=1000}.
 - Seconds still grow with the number of classes: the experts score the rows of a session for every class, and the rows
   of earlier classes that a new root sees for every novel one.
 
 Set-up
 ------
 The made-up classes of [many classes](many-classes.md), five examples each with 256 features: a base session of 600
-classes, and sessions of ten. A grown model is a function of its journal, so that one of many sessions is made from its
-journal at once; then eight sessions (two, where all nodes are fitted anew) are added one after the other and timed,
-their mean and the slowest: of eight, four fit one session, two fit two, one fits four and one eight. 1,000 test rows of
-all classes. One thread, a fresh process for each; processor seconds. The default and the rebuild are measured up to 100
-sessions.
+classes, and sessions of ten. A grown model is a function of its journal, so that one of many sessions is made from
+its journal at once; then eight sessions (two, where all nodes are fitted anew) are added one after the other and
+timed, their mean and the slowest: of eight, four fit one session, two fit two, one fits four and one eight. 1,000
+test rows of all classes. One thread, a fresh process for each; processor seconds. The default and the rebuild are
+measured up to 100 sessions.
 """
 
 from __future__ import annotations
