@@ -153,6 +153,23 @@ def test_queries_of_many_classes_are_a_part(monkeypatch: pytest.MonkeyPatch) -> 
     assert len(episode(X, y).queries) == 7
 
 
+def test_many_classes_rehearse_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    X, y = blobs([4] * 6)
+    drawn: list[tuple[float, int]] = []
+
+    def spied(*about, **more) -> Episode | None:
+        drawn.append((about[3], about[5][1]))
+        return make_episode(*about, **more)
+
+    monkeypatch.setattr(episodes, "make_episode", spied)
+    learn(X, y)
+    assert drawn == [(share, k) for k, share in enumerate(episodes.NOVEL_SHARES)]
+    monkeypatch.setattr(episodes, "MANY_CLASSES", 5)
+    drawn.clear()
+    learn(X, y)
+    assert drawn == [(0.1, 0), (0.5, 3)]
+
+
 # ------------------------------------------------------------------------------------------------------ what is learnt
 
 
@@ -178,7 +195,9 @@ def test_any_number_of_classes_and_examples(counts: list[int], d: int) -> None:
     later, shown = blobs([1, 3], d, seed=1)
     n = len(learnt.density.points) + len(later)
     base = FittedSingle() if C == 1 else learnt.lda
-    grown, left_out = learnt.grown(base, torch.arange(C), later, C + shown, torch.zeros(n, C).double().log_softmax(1))
+    uniform = torch.zeros(n, C).double().log_softmax(1)
+    grown, scores = learnt.grown(base, torch.arange(C), later, C + shown, uniform.__getitem__)
+    left_out = scores.dense()
     assert bool(torch.isfinite(left_out).all())
     assert bool(torch.isfinite(grown.log_probabilities(X)).all())
 
@@ -240,7 +259,7 @@ def test_novel_classes_are_told_apart_from_each_other_and_from_the_base() -> Non
     learnt = learn(X[old], y[old])
     n = len(learnt.density.points) + int(shots.sum())
     uniform = torch.zeros(n, 6).double().log_softmax(1)
-    grown, _ = learnt.grown(learnt.lda, torch.arange(6), X[shots], y[shots], uniform)
+    grown, _ = learnt.grown(learnt.lda, torch.arange(6), X[shots], y[shots], uniform.__getitem__)
     rest = ~old & ~shots
     assert float((grown.log_probabilities(X[rest]).argmax(1) == y[rest]).double().mean()) > 0.9
     assert float((grown.log_probabilities(X[old]).argmax(1) == y[old]).double().mean()) > 0.9
@@ -328,6 +347,30 @@ def test_shrinkage_and_count_weight_of_lda_are_the_best() -> None:
             ]
     choice = episodes._choose_lda(cases, learn(X, y).lda, lambda x: x)
     check_choice(choice, candidates, cases)
+
+
+@pytest.mark.parametrize("most", [1000, 20], ids=["all points", "some points"])
+def test_the_penalty_of_ridge_regression_is_the_best(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of many points, regression is on the first in the order of shots."""
+    monkeypatch.setattr(episodes, "RIDGE", replace(episodes.RIDGE, at_most=most))
+    X, y = blobs([10] * 6, noise=0.8)
+    cases = rehearsals(X, y)
+    candidates = {}
+    for penalty in (0.01, 0.03, 0.1, 0.3, 1.0, 3.0):
+        scores = []
+        for e in cases:
+            points = torch.cat([e.base.X[e.exemplars.rows], e.shots])
+            labels = torch.cat([e.base.y[e.exemplars.rows], e.shot_labels])
+            shot = [int((labels[:i] == c).sum()) for i, c in enumerate(labels.tolist())]
+            taken = sorted(sorted(range(len(labels)), key=lambda i: (shot[i], i))[:most])
+            points, labels = points[taken], labels[taken]
+            count = torch.bincount(labels)[labels].double()
+            W = torch.diag((1 / count / (1 / count).mean()).sqrt())
+            K = W @ torch.exp(points @ points.T - 1) @ W + penalty * torch.eye(len(points))
+            weights = W @ torch.linalg.inv(K) @ W @ torch.nn.functional.one_hot(labels, e.n_classes).double()
+            scores.append(torch.exp(e.queries @ points.T - 1) @ weights)
+        candidates[(penalty,)] = scores
+    check_choice(episodes._choose_ridge(cases, X[:6]), candidates, cases)
 
 
 def pool_cases(seed: int) -> tuple[list[Tensor], list]:

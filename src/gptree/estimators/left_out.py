@@ -88,8 +88,8 @@ def left_out_in_memory(
         y = np.zeros(len(state.y), dtype=np.int64)
         y[rows] = state.grown.y.cpu().numpy()
         scores, weights = None, None
-        if state.grown.left_out is not None:
-            scores = state.grown.left_out.new_zeros(len(y), state.grown.left_out.shape[1])
-            scores[state.grown.rows] = state.grown.left_out
+        known = state.grown.dense_left_out
+        if known is not None:
+            scores = known.new_zeros(len(y), known.shape[1]).index_copy_(0, state.grown.rows, known)
     staying = None if state.base is None else state.base.staying
     return left_out_predictions(state.model, y, scores, weights, predict_at, staying, dense), y, rows

@@ -15,7 +15,7 @@ from gptree.estimators.evidence import SCALES, ScaleEvidence
 from gptree.estimators.feature_map import SphereMap, UnitLength, all_finite
 from gptree.estimators.row_order import direction, in_order, merged_examples
 from gptree.experts import FittedExpert, LeftOutScores, in_chunks
-from gptree.incremental import BaseState, ClassRegistry, Entry, GrownState, replay
+from gptree.incremental import BaseState, ClassRegistry, Entry, GrownState, replay, with_classes
 from gptree.inference import PredictAt
 from gptree.maths.sphere import unit_length
 from gptree.model import ForestModel, Prediction
@@ -138,6 +138,11 @@ class FittedState:
             along = direction(self.X, torch.as_tensor(self.y, device=self.X.device), self.base_labels)
         else:
             along = direction(self.base.X, self.base.y, self.base.keys)
+        if merged and self.grown is not None and journal[:-1] == self.journal and journal[-1].kind == "add_classes":
+            known = self.grown.registry  # which stays as it is
+            more = with_classes(known, journal[-1], len(journal) - 1)
+            added = merged_examples(replace(more, base=(), novel=more.novel[len(known.novel) :]))
+            return replace(more, novel=(*known.novel, *in_order(added, along, self.seed).novel))
         registry = replay(self.base_labels, journal, self.X.shape[1], self.X)
         return in_order(merged_examples(registry) if merged else registry, along, self.seed)
 

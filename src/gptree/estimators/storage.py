@@ -160,7 +160,7 @@ def state_to_parts(state: FittedState) -> tuple[dict[str, Any], dict[str, Tensor
         left_out = state.left_out if isinstance(state.left_out, Tensor) else None
         tensors |= present("fit", left_out=left_out, weights=state.weights)
     if state.grown is not None:
-        tensors |= present("grown", rows=state.grown.rows, y=state.grown.y, left_out=state.grown.left_out)
+        tensors |= present("grown", rows=state.grown.rows, y=state.grown.y, left_out=state.grown.dense_left_out)
     if state.class_log_prior is not None:
         tensors["class_log_prior"] = torch.as_tensor(state.class_log_prior)
     return document, tensors

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Annotated, Any
 
 import torch
@@ -111,7 +112,8 @@ class FittedLDA(FittedExpert):
     @classmethod
     def of(cls, examples: Examples) -> FittedLDA:
         """Means, counts and covariance of examples; shrinkage, penalty and temperature are for others to choose."""
-        return _Moments.of(examples).fitted(examples, shrinkage=1.0, count_penalty=0.0, temperature=1.0)
+        moments = _Moments.of(examples, rows=False)
+        return moments.fitted(examples, shrinkage=1.0, count_penalty=0.0, temperature=1.0)
 
     def log_probabilities(self, X: Tensor, raw: Any = None, cache: ScoreCache | None = None) -> Tensor:
         scores = lda_scores(self.distances(X, cache), self.counts, self.count_penalty)
@@ -125,7 +127,7 @@ class FittedLDA(FittedExpert):
         key = ("coordinates", id(X), self.basis.data_ptr())
         x, coordinates = cached(cache, key, lambda: self._coordinates(X))
         A = _precisions(self.variances, self.isotropic, self.shrinkage)
-        means = self.means @ self.basis
+        means = cached(cache, ("means", id(self.means), self.basis.data_ptr()), lambda: self.means @ self.basis)
         norms, mean_norms = coordinates.square() @ A, means.square() @ A
         if self.basis.shape[1] < len(self.centre):
             outside = 1 / (self.shrinkage * self.isotropic)
@@ -164,16 +166,15 @@ class FittedLDA(FittedExpert):
         return x, x @ self.basis
 
     def left_out(
-        self, X: Tensor, y: Tensor, in_covariance: Tensor, weights: Tensor | None = None, first: int = 0
+        self, x: Tensor, y: Tensor, in_covariance: Tensor, weights: Tensor | None = None, first: int = 0
     ) -> Tensor:
-        """Untempered scores (n, C) at examples X (n, d) of classes y that count `weights` (n,) times, each left out.
+        """Untempered scores (n, C) at `whitened` examples x of classes y, which count `weights` (n,) times, left out.
 
         The mean and count of its class are without it, and where `in_covariance` (n,) so is the covariance, by
         the rank-one change of `_Scorer`. For the only example of a class, the score of that class means nothing. The
         scores are those of the classes from the `first` on.
         """
-        check_features(X, len(self.centre))
-        x, means = self._whitened(X.to(self.basis.dtype) - self.centre), self._whitened(self.means)
+        means = self._white_means
         r, others = x - means[y], means[first:]
         distances = x.square().sum(1)[:, None] - 2 * x @ others.T + others.square().sum(1)
         rows = (y >= first).nonzero()[:, 0]
@@ -188,17 +189,30 @@ class FittedLDA(FittedExpert):
         distances[rows, own] = (rAr * (n / left).square())[rows]
         a = (1 - self.shrinkage) / self.freedom * w * n / left * in_covariance
         distances += (a / (1 - a * rAr))[:, None] * cross.square()
-        counts = self.counts[first:].repeat(len(X), 1)
+        counts = self.counts[first:].repeat(len(x), 1)
         counts[rows, own] = left[rows]
-        return lda_scores(distances, counts, self.count_penalty).to(X.dtype)
+        return lda_scores(distances, counts, self.count_penalty)
+
+    def whitened(self, X: Tensor) -> Tensor:
+        """Examples (n, d) in coordinates in which Σ_λ is the identity."""
+        check_features(X, len(self.centre))
+        return self._whitened(X.to(self.basis.dtype) - self.centre)
 
     def _whitened(self, x: Tensor) -> Tensor:
-        """Centred rows in coordinates in which Σ_λ is the identity."""
+        """The same of centred ones."""
         inside = x @ self.basis
         white = inside * _precisions(self.variances, self.isotropic, self.shrinkage).sqrt()
         if self.basis.shape[1] == len(self.centre):
             return white
         return torch.cat([white, (x - inside @ self.basis.T) / (self.shrinkage * self.isotropic) ** 0.5], 1)
+
+    @cached_property
+    def _white_means(self) -> Tensor:
+        """Class means, whitened. An expert that grew by classes has those of the one before it and of the new ones."""
+        before: FittedLDA | None = self.__dict__.get("_before")
+        if before is None:
+            return self._whitened(self.means)
+        return torch.cat([before._white_means, self._whitened(self.means[len(before.means) :])])
 
     def knows_left_out(self, X: Tensor, y: Tensor) -> bool:
         return X.dtype == self.basis.dtype
@@ -211,15 +225,18 @@ class FittedLDA(FittedExpert):
     def grown(self, X: Tensor, y: Tensor, n_classes: int, weights: Tensor | None = None) -> FittedLDA:
         """Means and counts with the further examples; the covariance stays."""
         weights = torch.ones_like(y) if weights is None else weights
-        counts = torch.cat([self.counts, self.counts.new_zeros(n_classes - len(self.counts))])
-        sums = self.means.new_zeros(n_classes, len(self.centre))
-        sums[: len(self.means)] = self.means * self.counts[:, None]
-        sums.index_add_(0, y, (X.to(sums.dtype) - self.centre) * weights.to(sums)[:, None])
+        known = len(self.counts)
+        counts = torch.cat([self.counts, self.counts.new_zeros(n_classes - known)])
+        touched, place = y.unique(return_inverse=True)  # the others keep their bits
+        means = torch.cat([self.means, self.means.new_zeros(n_classes - known, len(self.centre))])
+        sums = means[touched] * counts[touched, None]
+        sums.index_add_(0, place, (X.to(sums.dtype) - self.centre) * weights.to(sums)[:, None])
         counts = counts.index_add(0, y, weights.to(counts))
-        touched = torch.zeros(n_classes, dtype=torch.bool, device=y.device).index_fill_(0, y, True)
-        means = torch.cat([self.means, sums[len(self.means) :]])
-        means = torch.where(touched[:, None], sums / counts[:, None], means)  # the others keep their bits
-        return replace(self, means=means, counts=counts)
+        means[touched] = sums / counts[touched, None]
+        grown = replace(self, means=means, counts=counts)
+        if not bool((touched < known).any()):
+            grown.__dict__["_before"] = self
+        return grown
 
     def only(self, classes: Tensor) -> FittedLDA:
         return replace(self, means=self.means[classes], counts=self.counts[classes])
@@ -267,6 +284,7 @@ class _Scorer:
     def __init__(self, settings: LDA, examples: Examples) -> None:
         self.examples, self.grid, self.fallback = examples, settings.shrinkages, max(settings.shrinkages)
         self.moments = _Moments.of(examples)
+        assert self.moments.x is not None
         self.x, self.means = self.moments.x, self.moments.means
         self._last: tuple[tuple[int, int], tuple[Tensor, Tensor, Tensor]] | None = None
         self._measure(settings.count_weight)
@@ -350,11 +368,11 @@ class _Moments:
     variances: Tensor
     isotropic: float
     freedom: float
-    x: Tensor  # (n, r)
+    x: Tensor | None  # (n, r), unless nobody asks for them
     means: Tensor  # (C, r)
 
     @classmethod
-    def of(cls, examples: Examples) -> _Moments:
+    def of(cls, examples: Examples, rows: bool = True) -> _Moments:
         n, d = examples.X.shape
         weights = examples.weights
         centre = weighted_mean(examples.X, weights)
@@ -362,12 +380,13 @@ class _Moments:
         span = torch.linalg.qr(x.T).Q if d > n else None
         x = x if span is None else x @ span
         freedom = _freedom(examples)
-        residuals = x - examples.class_means(x)[examples.y]
+        means = examples.class_means(x)
+        residuals = x - means[examples.y]
         variances, basis = torch.linalg.eigh((residuals * weights[:, None]).T @ residuals / freedom)
         variances = variances.clamp(min=0)
         isotropic = _trace(variances, x, d, scale=float(centre.square().sum()), weights=weights) / d
-        x = x @ basis
-        means = examples.class_means(x)
+        x = x @ basis if rows else None
+        means = means @ basis if x is None else examples.class_means(x)
         basis = basis if span is None else span @ basis
         return cls(centre, basis, variances, isotropic, freedom, x, means)
 

@@ -31,7 +31,15 @@ from gptree.incremental.exemplars import Exemplars, select_exemplars
 from gptree.incremental.memorised import class_spreads
 from gptree.incremental.state import BaseState, Novelty
 from gptree.incremental.strategies import Growth
-from gptree.inference import CoordinateAscent, FixedInducingPoints, Grams, Inference, NodePredictor, PredictAt
+from gptree.inference import (
+    CoordinateAscent,
+    FixedInducingPoints,
+    Grams,
+    InducingPoints,
+    Inference,
+    NodePredictor,
+    PredictAt,
+)
 from gptree.model import ForestModel, TrainingData, fit_forest, left_out_predictions
 from gptree.tree import ClassTree, label_hashes
 
@@ -94,7 +102,7 @@ def fit_base(
         data,
         kernel,
         inference if inference.sparse else CoordinateAscent(),
-        large_nodes=FixedInducingPoints(),
+        large_nodes=FixedInducingPoints(inducing=512, fewer=InducingPoints().points),
         memory_budget=memory_budget,
         n_jobs=n_jobs,
         seed=seed,

@@ -132,8 +132,10 @@ class ClassRegistry:
     @property
     def sessions(self) -> list[list[int]]:
         """Places, among the novel classes, of those that each session added and that are still there."""
-        numbers = sorted({c.session for c in self.novel})
-        return [[i for i, c in enumerate(self.novel) if c.session == number] for number in numbers]
+        places: dict[int, list[int]] = {}
+        for i, c in enumerate(self.novel):
+            places.setdefault(c.session, []).append(i)
+        return [places[number] for number in sorted(places)]
 
 
 def replay(base_labels: Sequence[Any], journal: Sequence[Entry], width: int, like: Tensor) -> ClassRegistry:
@@ -144,6 +146,11 @@ def replay(base_labels: Sequence[Any], journal: Sequence[Entry], width: int, lik
     for number, entry in enumerate(journal):
         registry = _OPERATIONS[entry.kind](registry, entry, number)
     return _with_distinct_keys(registry)
+
+
+def with_classes(registry: ClassRegistry, entry: Entry, number: int) -> ClassRegistry:
+    """What `replay` gives after one more entry, of the kind "add_classes", from what it gave before it."""
+    return _with_distinct_keys(_add_classes(registry, entry, number))
 
 
 def _with_distinct_keys(registry: ClassRegistry) -> ClassRegistry:
@@ -158,7 +165,7 @@ def _with_distinct_keys(registry: ClassRegistry) -> ClassRegistry:
             times += 1
             key = f"{c.key}\x00{times}"
         taken.add(key)
-        novel.append(replace(c, key=key))
+        novel.append(c if key == c.key else replace(c, key=key))
     return replace(registry, novel=tuple(novel))
 
 
@@ -167,7 +174,8 @@ def _fit(registry: ClassRegistry, entry: Entry, number: int) -> ClassRegistry:
 
 
 def _add_classes(registry: ClassRegistry, entry: Entry, number: int) -> ClassRegistry:
-    known = [label for label in entry.labels if label in registry.labels]
+    there = set(registry.labels)
+    known = [label for label in entry.labels if label in there]
     if known:
         raise ValueError(
             f"{_named(known)} already known: add_classes takes new labels only. Give further examples of known classes "
@@ -286,7 +294,8 @@ def _origins(entry: Entry, label: Any, number: int) -> tuple[tuple[int, int], ..
 
 
 def _check_known(registry: ClassRegistry, labels: Sequence[Any], rule: str) -> None:
-    unknown = [label for label in labels if label not in registry.labels]
+    there = set(registry.labels)
+    unknown = [label for label in labels if label not in there]
     if unknown:
         raise ValueError(f"{_named(unknown)} unknown: {rule}.")
 

@@ -11,7 +11,7 @@ import torch
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
-from gptree.experts import FittedExpert, NovelClassExperts
+from gptree.experts import FittedExpert, GrownScores, NovelClassExperts
 from gptree.incremental.journal import ClassRegistry
 from gptree.incremental.strategies import Strategy
 from gptree.inference import Inference, LargeNodes, PredictAt
@@ -76,6 +76,14 @@ class BaseState:
         """Its nodes, of which models that grow from it make left-out predictions."""
         return StayingNodes(self.model.predictor.posteriors)
 
+    @cached_property
+    def exemplar_means(self) -> Tensor:
+        """(B, d) class means of the mapped features, from what exemplars stand for."""
+        weights, y = self.exemplar_weights, self.y[self.exemplars]
+        sums = self.X.new_zeros(self.n_classes, self.X.shape[1])
+        sums.index_add_(0, y, self.X[self.exemplars] * weights[:, None])
+        return sums / torch.bincount(y, weights, minlength=self.n_classes)[:, None]
+
     @property
     def X(self) -> Tensor:
         return self.model.predictor.grams.X
@@ -108,6 +116,8 @@ class GrowthConfig:
     """Features as experts see them."""
     kernel: Kernel | None = None
     """Of new nodes, where those of the base session have kernels of their own; otherwise all share one."""
+    session_exemplars: int | None = None
+    """Rows of a class that are kept of a session, at most; None is all."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,7 +131,15 @@ class GrownState:
     """(n,) rows of the model's features that are examples kept in memory."""
     y: Tensor
     """(n,) their class numbers."""
-    left_out: Tensor | None
+    left_out: Tensor | GrownScores | None
     """(n, C) left-out class log-probabilities there."""
     layers: tuple[GrownState, ...] = ()
-    """Of a forest that grows by sessions: the model after each session."""
+    """Of a forest that grows by sessions, or by groups of them: the model after each."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "left_out": self.dense_left_out}  # a copy or a pickle holds no functions
+
+    @property
+    def dense_left_out(self) -> Tensor | None:
+        """`left_out` as one array."""
+        return self.left_out.dense() if isinstance(self.left_out, GrownScores) else self.left_out

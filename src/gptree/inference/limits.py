@@ -38,8 +38,8 @@ class SubsetOfData(Settings):
     def __post_init__(self) -> None:
         require(self.points >= 2, f"a node needs at least two points, got points={self.points}.")
 
-    def order(self, features: np.ndarray, random: np.random.Generator) -> np.ndarray:
-        """The order in which a class's rows (n, d) are taken: at random."""
+    def order(self, features: np.ndarray, random: np.random.Generator, count: int) -> np.ndarray:
+        """The order in which a class's rows (n, d) are taken, up to the first `count`: at random."""
         return random.permutation(len(features))
 
 
@@ -62,9 +62,9 @@ class InducingPoints(Settings):
     def __post_init__(self) -> None:
         require(self.points >= 2, f"a node needs at least two inducing points, got points={self.points}.")
 
-    def order(self, features: np.ndarray, random: np.random.Generator) -> np.ndarray:
-        """The order in which a class's rows (n, d) are taken: as k-means++ seeds, each far from those before it."""
-        return kmeans_plus_plus_order(features, random, limit=self.points)
+    def order(self, features: np.ndarray, random: np.random.Generator, count: int) -> np.ndarray:
+        """The order in which a class's rows (n, d) are taken, up to the first `count`: as k-means++ seeds."""
+        return kmeans_plus_plus_order(features, random, limit=count)
 
 
 @dataclass(frozen=True)
@@ -76,12 +76,17 @@ class FixedInducingPoints(Settings):
 
     Parameters
     ----------
-    inducing, points : int
-        Most inducing rows and most points of a node, evenly over its classes.
+    inducing : int
+        A node of no more inducing rows than this sees its points through all of them.
+    points : int
+        Most points of a node, evenly over its classes.
+    fewer : int or None
+        A node of more sees them through so many, evenly over its classes; None is `inducing`.
     """
 
     inducing: int = 1024
     points: int = 4000
+    fewer: int | None = None
 
 
 LargeNodes = SubsetOfData | InducingPoints | FixedInducingPoints

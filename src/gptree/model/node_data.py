@@ -115,26 +115,26 @@ class _Ranks:
         self._data, self._large_nodes, self._hashes, self._seed = data, large_nodes, hashes, seed
         self._rows = rows
         self._rank = np.zeros(len(data.y), dtype=np.int64)
-        self._known = np.zeros(len(rows), dtype=bool)
+        self._known = np.zeros(len(rows), dtype=np.int64)  # how many places of each class
         self._place = np.full(len(data.y), len(data.y))
         if data.inducing is not None:
             self._place[data.inducing] = np.arange(len(data.inducing))
 
-    def of(self, rows: np.ndarray, classes: np.ndarray) -> np.ndarray:
-        """The places of rows of these classes, and of no others."""
-        for c in classes[~self._known[classes]]:
-            self._rank[self._rows[c][self._order(c)]] = np.arange(len(self._rows[c]))
-        self._known[classes] = True
-        return self._rank[rows]
+    def first(self, rows: np.ndarray, classes: np.ndarray, count: int) -> np.ndarray:
+        """Which rows, of these classes and no others, are among the first `count` of their class."""
+        for c in classes[self._known[classes] < count]:
+            self._rank[self._rows[c][self._order(c, count)]] = np.arange(len(self._rows[c]))
+        self._known[classes] = np.maximum(self._known[classes], count)
+        return self._rank[rows] < count
 
-    def _order(self, c: int) -> np.ndarray:
+    def _order(self, c: int, count: int) -> np.ndarray:
         random, rows = node_generator(self._seed, node_key(self._hashes[c : c + 1])), self._rows[c]
         if isinstance(self._large_nodes, FixedInducingPoints):  # inducing points first, in their order
             shuffled = random.permutation(len(rows))
             return shuffled[np.argsort(self._place[rows[shuffled]], kind="stable")]
         assert self._large_nodes is not None
         at = torch.as_tensor(rows, device=self._data.X.device)
-        return self._large_nodes.order(self._data.X[at].cpu().numpy(), random)
+        return self._large_nodes.order(self._data.X[at].cpu().numpy(), random, count)
 
 
 class _Node(NamedTuple):
@@ -164,14 +164,14 @@ def _node_rows(
             return inside
         quota = class_quota(counts, limit)
         if quota > 0:
-            return inside[ranks.of(rows[inside], classes) < quota]
+            return inside[ranks.first(rows[inside], classes, quota)]
         # more classes than points: the first row each of an even choice of classes, some from either side
         random, there = np.random.default_rng(seed), np.flatnonzero(np.diff(starts))
         on_left = min(max(1, round(limit * mid / len(classes))), limit - 1)
         sides = ((there[there < mid], on_left), (there[there >= mid], limit - on_left))
         drawn = np.concatenate([random.choice(each, size, replace=False) for each, size in sides])
         members = np.concatenate([np.arange(int(starts[c]), int(starts[c + 1])) for c in drawn.tolist()])
-        taken = members[ranks.of(rows[members], classes[drawn]) == 0]
+        taken = members[ranks.first(rows[members], classes[drawn], 1)]
         return taken[np.argsort(rows[taken])]
 
     counts = np.diff(starts)
@@ -179,7 +179,9 @@ def _node_rows(
         inducing = inside[is_inducing[rows[inside]]]
         per_class = np.add.reduceat(is_inducing[rows].astype(int), starts[:-1])
         seen = some(inside, counts, large_nodes.points)
-        return rows[seen], seen < cut, rows[some(inducing, per_class, large_nodes.inducing)], seed
+        if len(inducing) > large_nodes.inducing:
+            inducing = some(inducing, per_class, large_nodes.fewer or large_nodes.inducing)
+        return rows[seen], seen < cut, rows[inducing], seed
     if large_nodes is None or len(rows) <= large_nodes.points:
         return rows[inside], inside < cut, None, seed
     taken = some(inside, counts, large_nodes.points)
