@@ -59,6 +59,7 @@ def test_a_gain_is_clear_beyond_three_standard_errors() -> None:
     assert is_clear(torch.cat([gain] * 3))
     assert not is_clear(-torch.cat([gain] * 3))
     assert not is_clear(gain[:1])
+    assert not is_clear(torch.zeros_like(gain))
 
 
 def test_a_search_may_begin_anywhere() -> None:

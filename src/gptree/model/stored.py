@@ -200,7 +200,7 @@ def _check_factors(posteriors: Sequence[NodePosterior], grams: Grams, name: str)
             if isinstance(p, SparsePosterior):
                 check_precision(f"{label}.precision", p.precision)
                 if doubtful:
-                    p.factoriser(grams)(slice(0, 1))
+                    p.factoriser(grams)(slice(None))
                 continue
             size = float(p.omega.max()) * float(diagonal.max()) * p.rows.shape[1]
             if doubtful or size * torch.finfo(diagonal.dtype).eps > 1e-2:
