@@ -60,6 +60,9 @@ def test_a_gain_is_clear_beyond_three_standard_errors() -> None:
     assert not is_clear(-torch.cat([gain] * 3))
     assert not is_clear(gain[:1])
     assert not is_clear(torch.zeros_like(gain))
+    assert is_clear(torch.ones(2))
+    for times, clear in ((5.0, False), (5.5, True)):  # ten of variance ¼ have a standard error of ⅙, eleven of 0.158
+        assert is_clear(gain[:2], torch.full((2,), times, dtype=torch.float64)) == clear
 
 
 def test_a_pool_of_wrong_labels_is_fitted_until_its_weights_stay(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -110,7 +110,7 @@ class NovelClassExperts(Serializable):
         Left out: LDA means and counts without the point, and the covariance if it was made of it; the density without
         the point; kernel ridge regression without one shot of every class.
         """
-        C = int(max(len(kept) - 1, int(y.max()) if len(y) else 0)) + 1
+        C = int(y.max()) + 1
         exemplars = self.density.only(kept)
         later = None if weights is None else weights[len(exemplars.points) :]
         lda = self.lda.only(kept).grown(X, y, C, later)
@@ -124,7 +124,8 @@ class NovelClassExperts(Serializable):
             return self._from_mass(base, experts, base_left_out)
         left_out = [scores.log_softmax(1) for scores in experts.at(everyone)]
         fitted_ridge: Any = None
-        if self.ridge_penalty is not None and self.ridge_temperature is not None:
+        if self.ridge_penalty is not None:
+            assert self.ridge_temperature is not None
             ridge = RIDGE.fit_at(examples, self.ridge_penalty, self.ridge_temperature)
             left_out.append(ridge.left_out)
             fitted_ridge = ridge.expert
