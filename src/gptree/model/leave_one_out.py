@@ -130,7 +130,8 @@ def _class_weights(y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Which points count (n,), and their weights, by which classes count equally; they sum to one."""
     _, codes, counts = np.unique(y, return_inverse=True, return_counts=True)
     count = counts[codes]
-    chosen = count > 1 if (count > 1).any() else count > 0
+    several = count > 1
+    chosen = several if several.any() else ~several
     weight = np.reciprocal(count[chosen], dtype=float)
     return chosen, weight / weight.sum()
 

@@ -74,7 +74,7 @@ def node_problems(
             key = (int(left_keys[v]), int(right_keys[v]))
             if key not in number_of:
                 number_of[key] = n_fitted + len(problems) + len(new_nodes)
-                node_seed = int(np.random.SeedSequence([seed, *key]).generate_state(1, np.uint64)[0])
+                (node_seed,) = np.random.SeedSequence([seed, *key]).generate_state(1, np.uint64).tolist()
                 new_nodes.append(v)
                 node = _Node(
                     tree.order[lo:hi], rows[starts[lo] : starts[hi]], starts[lo : hi + 1] - starts[lo], mid - lo
@@ -114,7 +114,7 @@ class _Ranks:
     ) -> None:
         self._data, self._large_nodes, self._hashes, self._seed = data, large_nodes, hashes, seed
         self._rows = rows
-        self._rank = np.zeros(len(data.y), dtype=np.int64)
+        self._rank = np.empty(len(data.y), dtype=np.int64)
         self._known = np.zeros(len(rows), dtype=bool)
         self._place = np.full(len(data.y), len(data.y))
         if data.inducing is not None:
