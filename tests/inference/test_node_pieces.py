@@ -231,6 +231,7 @@ def test_decisions_come_in_the_order_of_the_nodes(later: tuple[int, ...]) -> Non
 def test_wide_variances_are_possible_where_the_scale_is(scale: float, wide: bool) -> None:
     predictor = NodePredictor(Grams(kernel(output_scale=scale), features(), 0), [draws_of()], BUDGET)
     nodes = predictor.layer(Parts(frozen=True))
+    assert nodes.wide  # unless it is known to be impossible
     predictor.frozen_variances(nodes)
     assert nodes.wide == wide
     each = node_kernels(kernel(output_scale=1.0), 2)

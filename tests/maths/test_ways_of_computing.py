@@ -68,7 +68,7 @@ def test_blocks_of_the_quadrature(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [len(arguments[0]) for arguments in blocks.arguments] == [2, 1]
 
 
-@pytest.mark.parametrize("points", [20, 7])
+@pytest.mark.parametrize("points", [20, 7, 1])
 def test_what_can_be_exported_gives_the_same(points: int) -> None:
     mean = double(-700.0, -30.0, -1.0, -1e-9, 0.0, 0.5, 20.0, 300.0)[:, None]
     variance = double(-1e-12, 0.0, 0.3, 4.0, 12.0, 12.1, 90.0)
