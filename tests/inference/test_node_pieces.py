@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -37,7 +38,7 @@ from gptree.inference.posterior import (
 )
 from gptree.inference.sparse_variational import WhitenedBatch
 from gptree.maths.conditional import FunctionSpace, WeightSpace
-from gptree.maths.frozen import Parts, Rows
+from gptree.maths.frozen import NotFrozenError, Parts, Rows
 from gptree.maths.kernels import node_kernels
 from gptree.maths.seeding import kmeans_plus_plus_order
 from gptree.tree import label_hashes, node_generator, node_key
@@ -225,6 +226,16 @@ def test_decisions_come_in_the_order_of_the_nodes(later: tuple[int, ...]) -> Non
     for part in (first, more):
         alone = NodePredictor(grams, [replace(part, nodes=part.nodes.argsort().argsort())], BUDGET)
         torch.testing.assert_close(left[part.nodes.sort().values], alone.log_probabilities(x)[0])
+
+
+@pytest.mark.parametrize("room", [90, 89])
+def test_variances_are_frozen_where_there_is_room_for_the_factors(room: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """5 draws of 2 · 3² numbers."""
+    monkeypatch.setattr(frozen_variances, "MOST_NUMBERS", room)
+    predictor = NodePredictor(Grams(kernel(), features(), 0), [draws_of()], BUDGET)
+    nodes = predictor.layer(Parts(frozen=True))
+    with nullcontext() if room == 90 else pytest.raises(NotFrozenError, match="GiB"):
+        predictor.frozen_variances(nodes)
 
 
 @pytest.mark.parametrize(("scale", "wide"), [(11.9, False), (12.1, True)])
