@@ -8,7 +8,7 @@ from expert_twins import blobs, density_scores, golden_section
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gptree.experts import LDA, Examples, KernelDensity, KernelRidge, Pool, PriorScores
+from gptree.experts import LDA, Examples, KernelDensity, KernelRidge, Pool, PriorScores, calibration, pool
 from gptree.experts.calibration import CalibrationRows, best_temperature, choose, some, temperature_centre
 from gptree.experts.pool import RIDGE, fit_weights, pool_weights
 from gptree.experts.ridge import _few_classes
@@ -32,6 +32,17 @@ def test_temperature_against_golden_section(n, k, signal, log_scale, seed):
     expected_tau, expected = golden_section(scores, y, centre)
     assert nll == pytest.approx(expected, abs=1e-7)
     assert tau == pytest.approx(expected_tau, rel=1e-2)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize(("n", "k", "signal", "steps"), [(40, 4, 1.5, 4), (60, 3, 0.3, 8), (30, 6, 3.0, 6)])
+def test_newton_s_steps_to_a_temperature_are_few(n, k, signal, steps, weighted, monkeypatch):
+    scores, y = noisy_scores(n, k, {4: 0, 3: 1, 6: 2}[k], signal)
+    weights = torch.linspace(0.3, 2.5, n, dtype=torch.float64) if weighted else None
+    centre = temperature_centre(scores, 2.0, weights)
+    tau, _ = best_temperature(scores, y, centre, weights)
+    monkeypatch.setattr(calibration, "MAX_STEPS", steps)
+    assert best_temperature(scores, y, centre, weights)[0] == pytest.approx(tau, rel=1e-9)
 
 
 def test_temperature_of_a_known_model():
@@ -166,6 +177,16 @@ class TestPoolWeights:
         (gradient,) = torch.autograd.grad(loss, v)
         assert bool((gradient[w > 0].abs() < 1e-5).all())  # of one row, all weights may be zero
         assert bool((gradient[w == 0] > -1e-5).all())
+
+    @pytest.mark.parametrize("weighted", [False, True])
+    @pytest.mark.parametrize(("K", "steps"), [(2, 5), (4, 6)])
+    def test_newton_s_steps_are_few(self, K, steps, weighted, monkeypatch):
+        parts = [noisy_scores(60, 5, 6 + K // 2, signal) for signal in torch.linspace(-1, 2, K).tolist()]
+        logs, y = torch.stack([scores.log_softmax(1) for scores, _ in parts]), parts[0][1]
+        counts = torch.linspace(0.3, 2.5, 60, dtype=torch.float64) if weighted else None
+        weights = pool_weights(logs, y, counts=counts)
+        monkeypatch.setattr(pool, "MAX_STEPS", steps)
+        torch.testing.assert_close(pool_weights(logs, y, counts=counts), weights, rtol=0, atol=1e-7)
 
     @pytest.mark.parametrize("K", [2, 4])
     def test_any_loss_can_be_minimised(self, K):

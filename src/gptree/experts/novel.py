@@ -122,7 +122,7 @@ class NovelClassExperts(Serializable):
         `memorised`: the network behind the features knew the base examples by heart, so that they teach nothing about
         how sure to be. The examples of novel classes do, and what they say is then taken for all decisions.
         """
-        C, n_base = int(max(len(kept) - 1, int(y.max()) if len(y) else 0)) + 1, len(kept)
+        C, n_base = int(y.max()) + 1, len(kept)
         everybody = n_base == len(self.lda.counts)
         lda, random_lda, exemplars = (
             each if everybody else each.only(kept) for each in (self.lda, self.random_lda, self.density)
@@ -138,7 +138,8 @@ class NovelClassExperts(Serializable):
         rows = everyone if rows is None else rows
         fitted_ridge: Any = None
         ridge_at: LeftOutAt | None = None
-        if self.ridge_penalty is not None and self.ridge_temperature is not None:
+        if self.ridge_penalty is not None:
+            assert self.ridge_temperature is not None
             ridge = RIDGE.fit_at(examples, self.ridge_penalty, self.ridge_temperature)
             fitted_ridge, ridge_at = ridge.expert, ridge.at
             if fitted_ridge.points.dtype == density.points.dtype and len(fitted_ridge.points) == len(points):

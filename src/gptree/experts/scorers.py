@@ -29,6 +29,7 @@ class LinearScores(nn.Module):
     centre: Tensor | None
     basis: Tensor | None
     spread: Tensor
+    outside: Any
     shares: Tensor
 
     def __init__(

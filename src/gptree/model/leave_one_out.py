@@ -130,7 +130,8 @@ def _class_weights(y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Which points count (n,), and their weights, by which classes count equally; they sum to one."""
     _, codes, counts = np.unique(y, return_inverse=True, return_counts=True)
     count = counts[codes]
-    chosen = count > 1 if (count > 1).any() else count > 0
+    several = count > 1
+    chosen = several if several.any() else ~several
     weight = np.reciprocal(count[chosen], dtype=float)
     return chosen, weight / weight.sum()
 
@@ -298,7 +299,7 @@ def _members(model: ForestModel, posterior: NodePosterior, places: _Places) -> I
     for some in torch.arange(len(posterior.nodes), device=inside.device).split(nodes):
         part = select(posterior, some)
         assert isinstance(part, SparsePosterior)
-        factors = part.factoriser(model.predictor.grams)(slice(0, 1))
+        factors = part.factoriser(model.predictor.grams)(slice(None))
         # each node's points first, in their order; nodes with fewer than others repeat whoever comes next
         points = inside[some].logical_not().sort(dim=1, stable=True).indices[:, : int(inside[some].sum(1).max())]
         for chunk in points.split(max(1, work // (4 * inducing * len(some))), dim=1):
