@@ -247,5 +247,9 @@ def figure(rows: list[Row], path: Path) -> None:
         shown = [row for row in shown if COLUMNS[name].of(row) is not None]
         line_plot(shown, "settings.classes", COLUMNS[name], "method", ax, colours)
         ax.set(xscale="log", yscale="log" if name in COSTS else "linear")
-        ax.legend(frameon=False, fontsize="small").set_visible(ax is axes[0])
+        ax.legend().remove()
+    gigabytes = (0.5, 1, 2, 5, 10)
+    axes[2].set_yticks(gigabytes, map(str, gigabytes))
+    axes[2].minorticks_off()
+    drawing.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=4, frameon=False)
     drawing.savefig(path, dpi=100)
