@@ -53,7 +53,7 @@ def test_many_classes_at_twelve_and_twenty() -> None:
 
 def made_up_row(method: str, data: str, classes: int, **found: Any) -> Row:
     trials = [trial for trial in many_classes.trials(1) if (trial.method, trial.data) == (method, data)]
-    (trial,) = (trial for trial in trials if trial.settings["classes"] == classes)
+    trial = next(trial for trial in trials if trial.settings["classes"] == classes)
     return Row(trial, {"fit": 1.0, "predict": 1.0, "accuracy": 0.5, "nll": 1.0} | found, {}, 3 * 10**9, {}, {})
 
 
