@@ -162,11 +162,10 @@ def test_units_are_drawn_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_orders_at_which_the_way_changes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(whitened, "FACTORED_ORDER", 4)
-    halves = watch(monkeypatch, whitened, "root_inverse")
-    halves.function(torch.eye(4).expand(2, 4, 4))
-    halves.function(torch.eye(5).expand(1, 5, 5))  # one matrix is factorised whole
+    halves = watch(monkeypatch, whitened, "_write_root_inverse")
+    halves.function(torch.eye(4).expand(2, 4, 4), torch.zeros(2, 4, 4))
     assert not halves.arguments
-    halves.function(torch.eye(5).expand(2, 5, 5))
+    halves.function(torch.eye(5).repeat(2, 1, 1), torch.zeros(2, 5, 5))
     assert [arguments[0].shape[-1] for arguments in halves.arguments] == [2, 3]
 
 
