@@ -366,12 +366,15 @@ class GrownScores:
         return torch.cat([others, logsigmoid(odds) + novel], 1)
 
     def _novel(self, rows: Tensor) -> Tensor:
-        found = self.table[self.place[rows]]
-        missing = (self.place[rows] < 0).nonzero()[:, 0]
-        if len(missing):
+        place = self.place[rows]
+        there, missing = ((place >= 0) == known for known in (True, False))
+        found = self.table.new_empty(len(rows), self.table.shape[1])
+        found[there] = self.table[place[there]]
+        if bool(missing.any()):
             assert self.more is not None
-            missing = missing[rows[missing].argsort()]
-            found[missing] = self.more(rows[missing])
+            at = missing.nonzero()[:, 0]
+            at = at[rows[at].argsort()]
+            found[at] = self.more(rows[at])
         return found
 
 
