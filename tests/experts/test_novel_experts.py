@@ -29,6 +29,7 @@ from gptree.experts import (
     RandomFeatures,
     Ridge,
     exemplar_density,
+    novel,
 )
 from gptree.storage import restore
 
@@ -364,6 +365,31 @@ def test_novel_classes_follow_the_formula(d: int, shots: list[int]) -> None:
     assert tau == pytest.approx(sharpness, rel=3e-4)
     expected = combination(expert.log_probabilities(new).numpy(), found, *settings[:3], tau)
     np.testing.assert_allclose(grown.log_probabilities(new).numpy(), expected, atol=1e-9)
+
+
+@pytest.mark.parametrize("shots", [[3, 2, 4], [1, 1, 1]], ids=["several", "one shot"])
+@pytest.mark.parametrize("everyone", [True, False], ids=["all rows", "some rows"])
+def test_scores_that_are_not_kept_are_computed_when_asked_for(
+    shots: list[int], everyone: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    learnt, base, rows = novel_experts()
+    later, n_later = later_examples(shots), sum(shots)
+    n = len(rows) + n_later
+    left_out = torch.randn(n, N_BASE, generator=torch.Generator().manual_seed(0)).double().log_softmax(1)
+    about = (base_expert(base), torch.arange(N_BASE), *later, left_out.__getitem__)
+    asked = torch.arange(n)[0 if everyone else 3 :]
+    kept, scores = learnt.grown(*about)
+    monkeypatch.setattr(novel, "MAX_TABLE", 0)
+    computed, others = learnt.grown(*about, rows=asked)
+    torch.testing.assert_close(computed.novel_weights, kept.novel_weights, **EXACT)
+    torch.testing.assert_close(others.dense(), scores.dense(), **EXACT)
+    order = torch.randperm(n, generator=torch.Generator().manual_seed(1))
+    torch.testing.assert_close(others.at(order), scores.dense()[order], **EXACT)
+    M = scores.dense()
+    for first in range(len(shots)):
+        found = others.against(order, first)
+        before = M[order][:, : N_BASE + first].logsumexp(1, keepdim=True)
+        torch.testing.assert_close(found, torch.cat([before, M[order][:, N_BASE + first :]], 1), **EXACT)
 
 
 def test_novel_classes_never_change_what_is_said_among_base_classes() -> None:

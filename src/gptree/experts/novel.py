@@ -26,7 +26,7 @@ from torch import Tensor
 from torch.nn.functional import logsigmoid
 
 from gptree.experts.base import FittedExpert, LeftOutAt, ScoreCache, dense_left_out
-from gptree.experts.calibration import best_temperature, fill_own
+from gptree.experts.calibration import best_temperature, fill_own, some
 from gptree.experts.density import FittedKernelDensity
 from gptree.experts.examples import Examples, row_chunks
 from gptree.experts.lda import FittedLDA
@@ -39,6 +39,8 @@ from gptree.storage import Array, Number, Part, Serializable, Sizes, ensure
 
 #: A session may not take long: beyond so many examples in memory, regression is on a balanced part of them.
 RIDGE = KernelRidge(at_most=1_000)
+#: Left-out scores of novel classes that are kept, at most; more are computed whenever they are asked for.
+MAX_TABLE = 2**24
 
 
 @dataclass(frozen=True, eq=False)
@@ -167,11 +169,15 @@ class NovelClassExperts(Serializable):
                 novel.append(ridge_scores[:, n_base:])
             return self._total(novel).logsumexp(1) - total.logsumexp(1) + self.bias, novel
 
-        odds, of_novel = parts(rows)
-        sharpness = self._sharpness(of_novel, examples, rows, n_base)
+        several = n_base + (examples.sizes[n_base:] > 1).nonzero()[:, 0]
+        judges = some(rows[torch.isin(examples.y[rows], several)], len(several)) if len(several) > 1 else rows[:0]
+        known = rows if len(rows) * (C - n_base) <= MAX_TABLE else judges
+        odds, of_novel = parts(known)
+        judged = [scores[torch.searchsorted(known, judges)][:, several - n_base] for scores in of_novel]
+        sharpness = self._sharpness(judged, several, examples, judges)
         novel_weights, others = self.novel_weights * sharpness, min(1.0, sharpness) if memorised else 1.0
+        place = torch.full_like(everyone, -1).index_copy_(0, known, torch.arange(len(known), device=X.device))
         table = torch.cat([others * odds[:, None], pooled(novel_weights, of_novel)], 1)
-        place = torch.full_like(everyone, -1).index_copy_(0, rows, torch.arange(len(rows), device=X.device))
 
         def more(asked: Tensor) -> Tensor:
             odds, scores = parts(asked)
@@ -181,7 +187,7 @@ class NovelClassExperts(Serializable):
             base, lda, random_lda, density, fitted_ridge, self.root_weights, self.bias, novel_weights, others
         )
         base_at: LeftOutAt = lambda asked: _tempered(base_left_out(asked), others)  # noqa: E731
-        return grown, GrownScores(base_at, table, place, None if len(rows) == len(points) else more)
+        return grown, GrownScores(base_at, table, place, None if len(known) == len(points) else more)
 
     def with_base_mass(self, y: Tensor, weights: Tensor) -> NovelClassExperts:
         """With `base_mass`, at exemplars of classes y (m,) that count `weights` (m,) times each."""
@@ -217,20 +223,17 @@ class NovelClassExperts(Serializable):
         weights = self.root_weights[: len(scores)]
         return torch.einsum("k,ktc->tc", weights, torch.stack(scores).to(weights))
 
-    def _sharpness(self, novel: list[Tensor], examples: Examples, rows: Tensor, n_base: int) -> float:
+    def _sharpness(self, scores: list[Tensor], classes: Tensor, examples: Examples, rows: Tensor) -> float:
         """The factor of the weights among novel classes: the temperature that their left-out examples ask for.
 
         How far apart classes lie is the one thing that base classes cannot teach about those that arrive. One number
-        from the examples of all of them is enough, with the weak prior of `best_temperature` around 1. `novel` are
-        scores (r, N) at `rows` (r,).
+        from examples of all of them is enough, with the weak prior of `best_temperature` around 1. Each expert scores
+        `classes` (c,) of several examples at some of these, `rows` (r,); without any it is 1.
         """
-        several = n_base + (examples.sizes[n_base:] > 1).nonzero()[:, 0]
-        if len(several) < 2:
+        if len(rows) == 0:
             return 1.0
-        theirs = torch.isin(examples.y[rows], several)
-        scores = pooled(self.novel_weights, [log[theirs][:, several - n_base] for log in novel])
-        labels = torch.searchsorted(several, examples.y[rows[theirs]])
-        return best_temperature(scores, labels, 1.0, examples.weights[rows[theirs]])[0]
+        labels = torch.searchsorted(classes, examples.y[rows])
+        return best_temperature(pooled(self.novel_weights, scores), labels, 1.0, examples.weights[rows])[0]
 
 
 @dataclass(frozen=True, eq=False)
@@ -370,6 +373,10 @@ class GrownScores:
         """Those of all rows."""
         return dense_left_out(self.at, len(self), self.place.device)
 
+    def chunks(self, rows: Tensor) -> tuple[Tensor, ...]:
+        """Rows (r,) in pieces whose scores are computed at a time."""
+        return row_chunks(rows, self.table.shape[1])
+
     def against(self, rows: Tensor, first: int) -> Tensor:
         """Those of novel classes from the `first` on, and before them all other classes as one; (r, 1 + N − first)."""
         odds, earlier, novel = self._novel(rows).tensor_split([1, 1 + first], 1)
@@ -379,12 +386,15 @@ class GrownScores:
         return torch.cat([others, logsigmoid(odds) + novel], 1)
 
     def _novel(self, rows: Tensor) -> Tensor:
-        found = self.table[self.place[rows]]
-        missing = (self.place[rows] < 0).nonzero()[:, 0]
-        if len(missing):
+        place = self.place[rows]
+        there, missing = ((place >= 0) == known for known in (True, False))
+        found = self.table.new_empty(len(rows), self.table.shape[1])
+        found[there] = self.table[place[there]]
+        if bool(missing.any()):
             assert self.more is not None
-            missing = missing[rows[missing].argsort()]
-            found[missing] = self.more(rows[missing])
+            at = missing.nonzero()[:, 0]
+            at = at[rows[at].argsort()]
+            found[at] = self.more(rows[at])
         return found
 
 

@@ -27,7 +27,7 @@ from gptree.maths.kernels import node_kernels
 from gptree.maths.sphere import unit_length
 from gptree.model import ForestModel, PathOdds, PathTable, TrainingData, node_problems
 from gptree.model.node_data import NEW
-from gptree.tree import ClassTree, build_tree, join, surviving
+from gptree.tree import ClassTree, build_tree, join, label_hashes, surviving
 
 #: Examples of earlier classes that a new root is fitted to, at most.
 ROOT_ROWS = 2_000
@@ -326,7 +326,7 @@ def _extended(
     known = [np.append(nodes, NEW)[place.base_nodes] for place, nodes in zip(placed, frozen.node_of, strict=True)]
     joined = [place.novel for place in placed if place.novel is not None]
     first = len(keys) - joined[0].n_classes if len(joined) == len(placed) else None
-    seen = _seen(memory, first)
+    seen = _seen(memory, first, label_hashes(keys))
     expert, left_out = _experts(base, registry, config, memory, seen)
     y = memory.y.cpu().numpy()
     counts = np.bincount(y, memory.weights.double().cpu().numpy())
@@ -344,16 +344,18 @@ def _extended(
     return GrownState(registry, model, expert, memory.rows, memory.y, left_out)
 
 
-def _seen(memory: _Memory, first: int | None) -> Tensor:
+def _seen(memory: _Memory, first: int | None, hashes: np.ndarray) -> Tensor:
     """Which examples in memory new nodes are fitted to: all, or of those below class `first` at most `ROOT_ROWS`.
 
-    These are taken evenly: the first of every class before the second of any.
+    These are taken evenly: the first of every class before the second of any, classes by the hashes of their labels.
     """
     everyone = torch.arange(len(memory.y), device=memory.y.device)
     before = everyone if first is None else everyone[memory.y < first]
     if first is None or len(before) <= ROOT_ROWS:
         return everyone
-    in_turn = shot_folds(memory.y[before], max_folds=len(before) + 1).argsort(stable=True)
+    y = memory.y[before]
+    turn = torch.as_tensor(hashes[:first].argsort().argsort(), device=y.device)[y]
+    in_turn = (shot_folds(y, max_folds=len(y) + 1).clamp(min=0) * first + turn).argsort()
     return torch.cat([before[in_turn[:ROOT_ROWS]], everyone[memory.y >= first]]).sort().values
 
 
@@ -364,8 +366,8 @@ def _path_odds(
     leaf = ClassTree.from_preorder([0])
     y = (memory.y[seen] - first + 1).clamp(min=0).cpu().numpy()
     table = PathTable([join(leaf, tree) for tree in novel], y, memory.X)
-    everyone = torch.arange(len(seen), device=seen.device)
-    table.add(everyone, left_out.against(seen, first - n_base).to(memory.X.dtype))
+    for rows in left_out.chunks(torch.arange(len(seen), device=seen.device)):
+        table.add(rows, left_out.against(seen[rows], first - n_base).to(memory.X.dtype))
     return table.done()
 
 
