@@ -36,7 +36,7 @@ def slow_regression(X: np.ndarray, y: np.ndarray, x: np.ndarray, classes: list[i
     K = np.array([[math.exp(a @ b - 1) for b in X] for a in X]) + NOISE * np.eye(len(X))
     k = np.array([math.exp(a @ x - 1) for a in X])
     means = [k @ np.linalg.inv(K) @ (y == c).astype(float) for c in classes]
-    return -max(means), 1.0 - k @ np.linalg.inv(K) @ k
+    return -float(max(means)), 1.0 - float(k @ np.linalg.inv(K) @ k)
 
 
 def test_a_regression_with_rows_left_out_equals_one_without_them() -> None:
@@ -168,7 +168,8 @@ def rows(seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     random = np.random.default_rng(seed)
     means = random.normal(size=(16, 24))
     y, new, other = np.repeat(np.arange(10), 5), np.repeat(np.arange(10), 15), np.repeat(np.arange(10, 16), 25)
-    return *(means[c] + 1.2 * random.normal(size=(len(c), 24)) for c in (y, new, other)), y
+    X, friends, others = (means[c] + 1.2 * random.normal(size=(len(c), 24)) for c in (y, new, other))
+    return X, friends, others, y
 
 
 @pytest.mark.parametrize("growth", [None, Growth(exemplars=3)])
