@@ -176,7 +176,8 @@ class FittedState:
             return Prediction(self.model, self.experts, self.class_log_prior, is_unit(self.feature_map))
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name != "prediction"}
+        kept = {name: value for name, value in self.__dict__.items() if name != "prediction"}
+        return kept | {"_known_rows": {}}  # computed again when asked for
 
     def class_scores(self, features: Tensor, raw: np.ndarray) -> Tensor | None:
         """Class log-scores (n, C), whose log-odds are the nodes' prior means; None if those are zero."""

@@ -43,6 +43,8 @@ class LeftOut:
     """(n,) log-probabilities of the points' own classes."""
     best: Tensor
     """(n,) those of the classes that are most probable without the point."""
+    other: Tensor
+    """(n,) those of the most probable among the classes that are not the point's own."""
     familiarity: Tensor
     """(n,): `ForestModel.familiarity` of the latter."""
     log_probabilities: Tensor | None
@@ -50,7 +52,7 @@ class LeftOut:
 
     @property
     def novelty(self) -> Tensor:
-        """One minus confidence times familiarity, (n,)."""
+        """One minus confidence times familiarity, (n,): the score of models in older files, see `known_rows`."""
         return novelty(self.best.exp(), self.familiarity)
 
 
@@ -81,20 +83,22 @@ def left_out_predictions(
         raise ValueError(f"y must hold a class for each of the {len(X)} rows of the model, got {len(y)}.")
     if model.n_classes == 1:  # no decision
         nothing = X.new_zeros(len(X), 1)
-        return LeftOut(nothing[:, 0], nothing[:, 0], X.new_ones(len(X)), nothing)
+        return LeftOut(nothing[:, 0], nothing[:, 0], nothing[:, 0], X.new_ones(len(X)), nothing)
     if isinstance(scores, Tensor):
         scores = scores.to(X.dtype).expand(len(X), -1)
     classes = torch.as_tensor(y, device=X.device)
     cavities = _cavities(model, classes, scores, weights, staying)
-    own, best, winners, kept = [], [], [], []
+    own, best, other, winners, kept = [], [], [], [], []
     for chunk in model.chunks(X):
         log_p = _log_probabilities(model, chunk, scores, predict_at, cavities)
         own.append(log_p.gather(1, classes[chunk, None])[:, 0])
         best.append(log_p.amax(1))
         winners.append(log_p.argmax(1))
         kept += [log_p] if dense else []
+        other.append(log_p.scatter(1, classes[chunk, None], -torch.inf).amax(1))
     familiarity = _familiarity(model, torch.cat(winners), cavities)
-    return LeftOut(torch.cat(own), torch.cat(best), familiarity, torch.cat(kept) if dense else None)
+    found = map(torch.cat, (own, best, other))
+    return LeftOut(*found, familiarity, torch.cat(kept) if dense else None)
 
 
 def novelty_threshold(novelty: np.ndarray, y: np.ndarray, reject: float) -> float:
@@ -112,7 +116,7 @@ def novelty_threshold(novelty: np.ndarray, y: np.ndarray, reject: float) -> floa
         raise ValueError(f"reject is a share of the known points and must lie between 0 and 1, got {reject!r}.")
     if reject > 0.0:
         reject = max(reject, smallest_share(y))
-    chosen, weight = _class_weights(y)
+    chosen, weight = class_weights(y)
     novelty = novelty[chosen]
     order = np.argsort(novelty)
     points = 1.0 / np.square(weight).sum()  # so many equal ones
@@ -122,11 +126,11 @@ def novelty_threshold(novelty: np.ndarray, y: np.ndarray, reject: float) -> floa
 
 def smallest_share(y: np.ndarray) -> float:
     """The smallest share to turn away that known points of classes y (n,) support: some points must lie beyond it."""
-    _, weight = _class_weights(np.asarray(y))
+    _, weight = class_weights(np.asarray(y))
     return min(POINTS_BEYOND / (1.0 / np.square(weight).sum() + 1.0), MOST_UNASKED)
 
 
-def _class_weights(y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def class_weights(y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Which points count (n,), and their weights, by which classes count equally; they sum to one."""
     _, codes, counts = np.unique(y, return_inverse=True, return_counts=True)
     count = counts[codes]
