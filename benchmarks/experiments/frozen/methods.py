@@ -22,7 +22,7 @@ from gptree.metrics import accuracy, brier, columns, ece, nll
 from gptree.rivals import RIVALS
 
 FOREST, TREE, POOL, PAPERS_TREE = "gptree forest", "gptree", "pool of experts", "paper's tree"
-CHOSEN = "gptree forest, chosen scale"
+FIXED = "gptree forest, output scale 10"
 MEAN, LOGISTIC, RANPAC = "rival: class-mean", "rival: logistic", "rival: ranpac"
 ACCURACY = Column("accuracy %", "metrics.accuracy", scale=100, digits=1)
 NLL = Column("NLL", "metrics.nll", better=min)
@@ -64,7 +64,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "gptree forest, no node limit": {"node_limit": None},
     "gptree forest, subset of 1,024 points": {"node_limit": 1024},
     "gptree forest, output scale 5": {"kernel": make_kernel("rbf", 5.0)},
-    CHOSEN: {"kernel": "chosen"},
+    FIXED: {"kernel": make_kernel("rbf", 10.0)},
     "gptree forest, 20 sweeps": {"inference": CoordinateAscent(sweeps=20, tolerance=0.0)},
     "gptree forest, random trees": {"tree": "random"},
     "gptree forest, quadrature": {"predict_at": "quadrature"},

@@ -29,8 +29,8 @@ from benchmarks.data import Dataset, draw, load
 from benchmarks.experiments.frozen.methods import (
     ACCURACY,
     BY,
-    CHOSEN,
     ECE,
+    FIXED,
     FOREST,
     LOGISTIC,
     MEAN,
@@ -54,7 +54,7 @@ def trials(seeds: int) -> list[Trial]:
         for seed in range(seeds)
         for data in ("clinc150", "banking77", "cub200")
         for each in settings
-        for method in (POOL, TREE, FOREST, CHOSEN, MEAN, LOGISTIC)
+        for method in (POOL, TREE, FOREST, FIXED, MEAN, LOGISTIC)
     ]
 
 

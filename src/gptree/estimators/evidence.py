@@ -19,9 +19,9 @@ from torch.nn.functional import logsigmoid
 
 from gptree.estimators.prior import Rows
 from gptree.experts import shot_folds
+from gptree.experts.calibration import balanced
 from gptree.experts.wrong_labels import likelihood
 from gptree.model import ForestModel
-from gptree.tree import class_log_probabilities
 
 #: Scales to choose from, and the one that is kept unless the evidence speaks clearly against it.
 SCALES = (0.05, 0.5, 1.25, 2.5, 5.0, 10.0)
@@ -30,9 +30,11 @@ DEFAULT_SCALE = 5.0
 #: number of rows a class divided by this, at most 1.
 FULL_SHOTS = 4.0
 #: The rows of a class are dealt into so many folds; the second number of them is asked, or fewer that hold enough rows.
+#: Where they hold fewer rows than the last number nothing is asked: these could not speak clearly.
 FOLDS = 5
-MOST_FOLDS = 3
+MOST_FOLDS = 2
 ENOUGH_ROWS = 500
+LEAST_ROWS = 30
 #: A class that has a row left out must have so many, so that two are left. And such classes must be this share of all:
 #: where most have two rows, the others have theirs by wrong labels.
 FEWEST_SHOTS = 3
@@ -104,7 +106,9 @@ def choose(losses: np.ndarray, counts: np.ndarray | None = None, *, default: flo
 
 
 def left_out_losses(rows: Rows, n_classes: int, fit: Fitter, noise: float) -> tuple[np.ndarray, np.ndarray]:
-    """NLL (rows, scales) of rows that are left out, a fold at a time, and how many times each counts (rows,).
+    """NLL (rows, scales) of rows that are left out, a fold at a time, and how much each counts (rows,).
+
+    Classes count equally, as they do where experts' temperatures are chosen.
 
     Parameters
     ----------
@@ -121,18 +125,21 @@ def left_out_losses(rows: Rows, n_classes: int, fit: Fitter, noise: float) -> tu
     folds = np.full(len(asked), -1)
     if (counts >= FEWEST_SHOTS).mean() >= LEAST_CLASSES:
         folds[asked] = shot_folds(torch.as_tensor(rows.codes[asked]), FOLDS).numpy()
-    losses, counts = [np.zeros((0, len(SCALES)))], [np.zeros(0)]
+    if np.isin(folds, range(MOST_FOLDS)).sum() < LEAST_ROWS:
+        folds[:] = -1
+    losses, asked = [np.zeros((0, len(SCALES)))], np.zeros(0, dtype=int)
     for fold in range(MOST_FOLDS):
         if not (folds == fold).any() or sum(map(len, losses)) >= ENOUGH_ROWS:
             break
         kept, out = rows.some(folds != fold), rows.some(folds == fold)
+        asked = np.concatenate([asked, np.flatnonzero(folds == fold)])
         model, scores = fit(kept)
         fewer = default_factor(len(kept.codes), n_classes) / default_factor(len(rows.codes), n_classes)
         y = torch.as_tensor(out.codes, device=out.features.device)
         own = own_probabilities(model, out.features, scores(out), y, fewer)
         losses.append(-likelihood(own, noise, n_classes).cpu().numpy().T)
-        counts.append(np.ones(len(out.codes)) if out.counted is None else out.counted.cpu().numpy())
-    return np.concatenate(losses), np.concatenate(counts)
+    counted = torch.ones(len(asked)) if rows.counted is None else rows.counted[asked].cpu()
+    return np.concatenate(losses), balanced(counted.double(), torch.as_tensor(rows.codes[asked])).numpy()
 
 
 def own_probabilities(model: ForestModel, x: Tensor, scores: Tensor, y: Tensor, fewer: float = 1.0) -> Tensor:
@@ -140,14 +147,13 @@ def own_probabilities(model: ForestModel, x: Tensor, scores: Tensor, y: Tensor, 
 
     All factors a are multiplied by `fewer`: a tree of fewer rows may say less.
     """
-    tree, nodes = model.trees[0], model.node_of[0]
     mean = model.prior_means(scores)
     assert mean is not None
     left, right = model.predictor.log_probabilities(x, mean)
     correction = left - right - mean
     own = []
     for scale in SCALES:
-        f = (mean + fewer * (scale / DEFAULT_SCALE) ** 0.5 * correction)[nodes]
-        log_p = class_log_probabilities(tree, logsigmoid(f), logsigmoid(-f))
+        f = mean + fewer * (scale / DEFAULT_SCALE) ** 0.5 * correction
+        log_p = model.paths.class_log_probabilities(logsigmoid(f), logsigmoid(-f))
         own.append(log_p.gather(1, y[:, None])[:, 0].exp())
     return torch.stack(own).clamp_min(torch.finfo(x.dtype).tiny)

@@ -111,7 +111,9 @@ class _TreeClassifier(ForgetMixin, OpenSetMixin, AnswersMixin, ExplainMixin, Lef
             expert = base_experts()
         large_nodes = self._large_nodes(inference)
         itemsize = max(X.itemsize, self._placement()[0].itemsize)
-        memory_budget = check_memory(self.memory_budget, self._memory_bytes(), X.shape, len(classes), itemsize, expert)
+        again = self.kernel is None and self.growth is None
+        size = X.shape, len(classes), itemsize
+        memory_budget = check_memory(self.memory_budget, self._memory_bytes(), *size, expert, again)
         log_prior = class_log_prior(self.class_prior, codes, len(classes), weights)
         self._check_growth()
         feature_map = make_feature_map(self.feature_map)
@@ -164,7 +166,7 @@ class _TreeClassifier(ForgetMixin, OpenSetMixin, AnswersMixin, ExplainMixin, Lef
             else:
                 rows = Rows(features, on_sphere(feature_map, features), X, codes, mask, counted)
                 prior = fit_prior(expert, rows, len(classes), trees, log_prior)
-                if self._chooses_scale() and inference.learn is None and prior.informed:
+                if self.kernel is None and inference.learn is None and prior.informed:
                     about = (rows, classes.tolist(), expert, prior, log_prior)
                     evidence = self._scale_evidence(*about, large_nodes, shared)
                     kernel = as_kernel(make_kernel("rbf", evidence.scale), *self._placement())

@@ -9,7 +9,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gptree.estimators.base import CHOSEN
 from gptree.estimators.feature_map import SphereMap, UnitLength, make_feature_map
 from gptree.estimators.state import FittedState
 from gptree.estimators.validation import as_expert, check_predict_at
@@ -37,7 +36,7 @@ def check_parameters(estimator: Any) -> None:
     check_predict_at(estimator.predict_at)
     estimator._placement()
     estimator._n_trees()
-    named = not isinstance(estimator.kernel, str) or estimator.kernel in (*KERNEL_NAMES, CHOSEN)
+    named = not isinstance(estimator.kernel, str) or estimator.kernel in KERNEL_NAMES
     ensure(named, f"kernel is {estimator.kernel!r:.80}.")
     estimator._large_nodes(estimator._inference())
     as_expert(estimator.prior_mean)
