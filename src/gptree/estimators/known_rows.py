@@ -36,7 +36,7 @@ def _known_rows(state: FittedState, predict_at: PredictAt) -> KnownRows:
         assert state.base is not None
         return _grown_rows(state, state.base, state.grown, predict_at)
     if state.base is not None:
-        return _base_rows(state.base, predict_at)
+        return _base_rows(state.base, predict_at, state.log_frequencies)
     left_out, y, _ = left_out_in_memory(state, predict_at)
     return _seen(left_out, y)
 
@@ -45,8 +45,8 @@ def _seen(left_out: LeftOut, y: np.ndarray) -> KnownRows:
     return KnownRows(left_out.novelty.cpu().numpy(), left_out.own.cpu().numpy(), y)
 
 
-def _base_rows(base: BaseState, predict_at: PredictAt) -> KnownRows:
-    kept = base_novelty(base, predict_at)
+def _base_rows(base: BaseState, predict_at: PredictAt, log_frequencies: np.ndarray | None) -> KnownRows:
+    kept = base_novelty(base, predict_at, log_frequencies)
     own = None if kept.own is None else kept.own.cpu().numpy()
     return KnownRows(kept.values.cpu().numpy(), own, kept.y.cpu().numpy())
 
@@ -59,7 +59,7 @@ def _grown_rows(state: FittedState, base: BaseState, grown: GrownState, predict_
     """
     left_out, y, rows = left_out_in_memory(state, predict_at)
     now = _seen(left_out, y)
-    before = _base_rows(base, predict_at)
+    before = _base_rows(base, predict_at, state.log_frequencies)
     exemplars = base_novelty(base, predict_at).exemplars.cpu().numpy()  # among all examples
     kept = base.exemplars.cpu().numpy()  # among the rows that the model keeps
     place = grown.registry.base_places(base.n_classes)

@@ -70,9 +70,9 @@ def check_state(state: FittedState) -> None:
     if isinstance(state.feature_map, SphereMap | UnitLength):
         longest = float(state.X.square().sum(1).max().sqrt())
         ensure(longest <= 1.001, f"features have the length {longest:.4g} after a map to unit length.")
-    if state.class_log_prior is not None:
-        total = float(np.exp(state.class_log_prior.astype(float)).sum())
-        ensure(abs(total - 1) < 1e-4, f"the class prior sums to {total:.4g}.")
+    for what, logs in (("class prior", state.class_log_prior), ("share of the classes", state.log_frequencies)):
+        total = 1.0 if logs is None else float(np.exp(logs.astype(float)).sum())
+        ensure(abs(total - 1) < 1e-4, f"the {what} sums to {total:.4g}.")
     if state.base is not None:
         _check_base(state, state.base, registry)
         _check_growth(state, state.base, registry)
