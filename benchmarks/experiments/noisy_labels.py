@@ -46,12 +46,12 @@ from benchmarks.core.tables import Table
 from benchmarks.core.trials import Row, Trial
 from benchmarks.data import Dataset, draw, load
 from benchmarks.experiments.frozen.cells import SMOOTHED, cell_table, count_table, score_table
-from benchmarks.experiments.frozen.methods import ACCURACY, ECE, FIXED, FOREST, MEAN, NLL, POOL, scored
+from benchmarks.experiments.frozen.methods import ACCURACY, ECE, FOREST, MEAN, NLL, OLD_CHOSEN, POOL, scored
 
 GROUP, SEEDS = "Frozen features", 5
 
 COLUMNS = {"accuracy": ACCURACY, "NLL": NLL, "ECE": ECE}
-METHODS = (FOREST, POOL, MEAN, SMOOTHED, FIXED)
+METHODS = (FOREST, POOL, MEAN, SMOOTHED, OLD_CHOSEN)
 CLASSES = {"banking77": None, "clinc150": None, "cub200": 100}
 SHOTS = (2, 5, 10, 30)
 #: Share of wrong labels, and whether classes are merged.

@@ -69,9 +69,9 @@ from benchmarks.experiments.frozen.methods import (
     ACCURACY,
     BY,
     ECE,
-    FIXED,
     FOREST,
     NLL,
+    OLD,
     POOL,
     SECONDS,
     make_method,
@@ -87,7 +87,7 @@ GROUP, SEEDS = "Frozen features", 3
 COLUMNS = {"accuracy": ACCURACY, "NLL": NLL, "ECE": ECE, "fine NLL": replace(NLL, digits=4)}
 SOFTMAX, LOGISTIC = "flat softmax GP", "kernel logistic"
 TREES = ("gptree forest, one tree", "gptree forest, random trees", "gptree forest, quadrature")
-METHODS = (POOL, FOREST, FIXED, *TREES, SOFTMAX, LOGISTIC)
+METHODS = (POOL, FOREST, OLD, *TREES, SOFTMAX, LOGISTIC)
 STEPS = 60
 
 

@@ -30,11 +30,11 @@ from benchmarks.experiments.frozen.methods import (
     ACCURACY,
     BY,
     ECE,
-    FIXED,
     FOREST,
     LOGISTIC,
     MEAN,
     NLL,
+    OLD,
     POOL,
     TREE,
     scored,
@@ -54,7 +54,7 @@ def trials(seeds: int) -> list[Trial]:
         for seed in range(seeds)
         for data in ("clinc150", "banking77", "cub200")
         for each in settings
-        for method in (POOL, TREE, FOREST, FIXED, MEAN, LOGISTIC)
+        for method in (POOL, TREE, FOREST, OLD, MEAN, LOGISTIC)
     ]
 
 

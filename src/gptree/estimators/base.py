@@ -85,8 +85,8 @@ class TreeEstimator(SettingsParameters, ClassifierMixin, BaseEstimator):
         "sphere" centres the features and scales them to unit length, see `SphereMap`; "unit" scales only, as in the
         paper.
     class_prior : None, "empirical" or array-like (C,)
-        Class probabilities that the prior means of the nodes express, in the order of `classes_`. None leaves the prior
-        means as they are.
+        How frequent classes will be, in the order of `classes_`; it is in the prior means of the nodes at new rows.
+        None is all alike, whatever their numbers of training rows, and "empirical" as frequent as among these.
     node_limit : "auto", None, int, SubsetOfData(...) or InducingPoints(...)
         What nodes with many points do. "auto" is `InducingPoints(256)` for coordinate ascent and `SubsetOfData(1024)`
         for Gibbs sampling; a number is `SubsetOfData` of so many points; None is no limit. With growth, the nodes of
