@@ -70,7 +70,7 @@ def _known_rows(state: FittedState, predict_at: PredictAt) -> KnownRows:
     if base is None:
         found, y, _ = _memory(state, predict_at)
         return _scored(_arrays(found.known, found.left_out.own, None), y, found.variance_weight, found.regression)
-    kept = base_novelty(base, predict_at, state.on_sphere)
+    kept = base_novelty(base, predict_at, state.on_sphere, state.log_frequencies)
     seen, y = _arrays(kept.signs, kept.own, kept.values), kept.y.cpu().numpy()
     if state.grown is None:
         return _scored(seen, y, kept.variance_weight, _base_regression(base, state))

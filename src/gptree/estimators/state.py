@@ -91,6 +91,8 @@ class FittedState:
     """What happened since the model was fitted, `fit` first."""
     class_log_prior: np.ndarray | None = None
     """(C,) log class prior that the prior means express, or None."""
+    log_frequencies: np.ndarray | None = None
+    """(C,) log class frequencies, which prior means from experts express at the rows of `fit`."""
     base: BaseState | None = None
     """The base session; None until a model that was fitted without growth changes."""
     grown: GrownState | None = None

@@ -135,17 +135,26 @@ def fit_base(
     return base, exemplars.rows
 
 
-def base_novelty(base: BaseState, predict_at: PredictAt, on_sphere: Callable[[Tensor], Tensor]) -> Novelty:
+def base_novelty(
+    base: BaseState,
+    predict_at: PredictAt,
+    on_sphere: Callable[[Tensor], Tensor],
+    log_frequencies: np.ndarray | None = None,
+) -> Novelty:
     """How strange the examples of the base session were to its model.
 
     A base session that kept exemplars alone has looked at all its examples; a model that still has them looks when it
-    is first asked.
+    is first asked. `log_frequencies` (C,) are those that prior means at its rows express.
     """
     if base.novelty is not None:
         return base.novelty
     if predict_at not in base._novelty:
         y = base.y.cpu().numpy()
-        seen = left_out_predictions(base.model, y, base.left_out, base.weights, predict_at, dense=False)
+        learnt = None
+        if base.left_out is not None and log_frequencies is not None:
+            learnt = base.left_out + torch.as_tensor(log_frequencies).to(base.left_out)
+        given = y, base.left_out, base.weights, predict_at
+        seen = left_out_predictions(base.model, *given, dense=False, learnt=learnt)
         points = regression_rows(y, base.n_classes)
         base._novelty[predict_at] = _novelty(seen, on_sphere(base.X), base.y, points, base.exemplars)
     return base._novelty[predict_at]

@@ -70,13 +70,15 @@ def left_out_predictions(
     predict_at: PredictAt = "mean",
     staying: StayingNodes | None = None,
     dense: bool = True,
+    learnt: Tensor | LeftOutScores | None = None,
 ) -> LeftOut:
     """Left-out predictions at all rows the model was fitted on, whose classes are y (n,).
 
     `scores` and `weights` are those of the `TrainingData`: left-out class log-scores (n, C) or (1, C), likelihood
     weights (n,), which dense nodes know by themselves. ω is held fixed, and so are inducing points and the kernel.
     `staying` are nodes that models to come will have as well. Unless they are to be `dense`, the log-probabilities of
-    all classes are not kept, which are n × C numbers.
+    all classes are not kept, which are n × C numbers. Give `learnt` if the scores of the `TrainingData` differ from
+    those that are asked about, because another class prior is in them.
     """
     X = model.predictor.grams.X
     if len(y) != len(X):
@@ -87,7 +89,9 @@ def left_out_predictions(
     if isinstance(scores, Tensor):
         scores = scores.to(X.dtype).expand(len(X), -1)
     classes = torch.as_tensor(y, device=X.device)
-    cavities = _cavities(model, classes, scores, weights, staying)
+    if isinstance(learnt, Tensor):
+        learnt = learnt.to(X.dtype).expand(len(X), -1)
+    cavities = _cavities(model, classes, scores, learnt, weights, staying)
     own, best, other, winners, kept = [], [], [], [], []
     for chunk in model.chunks(X):
         log_p = _log_probabilities(model, chunk, scores, predict_at, cavities)
@@ -209,6 +213,7 @@ def _cavities(
     model: ForestModel,
     y: Tensor,
     scores: Tensor | LeftOutScores | None,
+    learnt: Tensor | LeftOutScores | None,
     weights: Tensor | None,
     staying: StayingNodes | None,
 ) -> list[_Cavities]:
@@ -218,11 +223,13 @@ def _cavities(
     places = _Places(model, y, diagonal)
     staying = StayingNodes(()) if staying is None else staying
     members = [part for posterior in model.predictor.posteriors for part in staying.members(model, posterior, places)]
-    means = _prior_means(model, scores, y, places, [(part.nodes, part.points) for part in members])
+    pairs = [(part.nodes, part.points) for part in members]
+    means = _prior_means(model, scores, y, places, pairs)
+    theirs = means if learnt is None else _prior_means(model, learnt, y, places, pairs)
     out = []
-    for part, mu in zip(members, means, strict=True):
+    for part, mu, mine in zip(members, means, theirs, strict=True):
         b = torch.ones_like(mu) if weights is None else weights[part.points].to(mu)
-        out.append(_cavity(part, mu, b, places.goes_left(part.nodes, part.points)))
+        out.append(_cavity(part, mu, mine, b, places.goes_left(part.nodes, part.points)))
     return out
 
 
@@ -249,13 +256,14 @@ class StayingNodes:
         return self._known[place][1]
 
 
-def _cavity(part: _Members, mu: Tensor, b: Tensor, goes_left: Tensor) -> _Cavities:
+def _cavity(part: _Members, mu: Tensor, learnt: Tensor, b: Tensor, goes_left: Tensor) -> _Cavities:
+    """Moments around the prior means `mu` (P,) of nodes that were fitted around those `learnt` (P,)."""
     m, v, omega, kappa = part.mean, part.variance, part.omega, part.kappa
     if omega is None:  # E[ω] = pg_mean(c), c² = E[f²]
         # paper (16)
-        omega = pg_mean((v + part.residual + (mu + m).square()).sqrt(), b)
+        omega = pg_mean((v + part.residual + (learnt + m).square()).sqrt(), b)
     if kappa is None:
-        kappa = b * (goes_left.to(mu) - 0.5) - omega * mu
+        kappa = b * (goes_left.to(mu) - 0.5) - omega * learnt
     # Exactly, 1 − ω v = v / v∖, and no v∖ exceeds the prior variance: rounding, or an ω that is not quite the one of
     # the posterior, must not make it do so.
     most = (part.prior - part.residual).clamp_min(torch.finfo(v.dtype).tiny)

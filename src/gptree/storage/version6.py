@@ -1,4 +1,7 @@
-"""Models of format version 6 with what version 7 added: base sessions have scores, not the signs of strangers."""
+"""Models of format version 6 with what version 7 added.
+
+Base sessions had scores, not the signs of strangers, and no model was less sure because of what new classes showed.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,10 @@ from typing import Any
 
 def upgraded(document: dict[str, Any]) -> dict[str, Any]:
     """A document of version 6 as version 7 would have written it."""
-    base = document.get("base")
-    if not isinstance(base, dict) or not isinstance(base.get("novelty"), dict):
-        return document  # no base session, or one that keeps all its examples
-    return {**document, "base": {**base, "novelty": {**base["novelty"], "signs": None, "variance_weight": None}}}
+    base, experts = document.get("base"), document.get("experts")
+    if isinstance(base, dict) and isinstance(base.get("novelty"), dict):
+        novelty = {**base["novelty"], "signs": None, "variance_weight": None}
+        document = {**document, "base": {**base, "novelty": novelty}}
+    if isinstance(experts, dict) and experts.get("kind") == "FittedBaseNovelExpert":
+        document = {**document, "experts": {**experts, "sharpness": 1.0}}
+    return document
