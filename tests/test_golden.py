@@ -166,7 +166,7 @@ def weighted_experts() -> Digests:
                 grown = fit.expert.grown(more, labels + len(counts) - 1, len(counts) + 1, labels / 3 + 0.5)
                 found[f"{name}, {case}"] += digest(grown.log_probabilities(X))
         lda: Any = LDA().fit(examples).expert
-        found[f"left out, {case}"] = digest(lda.left_out(X, y, weights > 0.5, weights))
+        found[f"left out, {case}"] = digest(lda.left_out(lda.whitened(X), y, weights > 0.5, weights))
     return found
 
 

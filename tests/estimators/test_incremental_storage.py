@@ -237,7 +237,7 @@ def test_base_classes_are_scored_at_arrivals_alone(monkeypatch):
     for taught in (shots(5, 6), shots(7, end=1)):
         one, other = model.add_classes(*taught), again.add_classes(*taught)
         np.testing.assert_allclose(one.predict_proba(X[TEST]), other.predict_proba(X[TEST]), rtol=0, atol=1e-5)
-        np.testing.assert_allclose(one.state_.grown.left_out, other.state_.grown.left_out, rtol=0, atol=1e-4)
+        np.testing.assert_allclose(*(each.state_.grown.dense_left_out for each in (one, other)), rtol=0, atol=1e-4)
     before = copy.deepcopy(model).remove_classes([7])
     never = GPTreeClassifier(growth=Growth(), **ALWAYS).fit(X[OLD], Y[OLD]).add_classes(*shots(5, 6))
     assert np.array_equal(before.predict_proba(X[TEST]), never.predict_proba(X[TEST]))

@@ -66,6 +66,18 @@ class TestClosedForms:
         check(KernelDensity((sharpness,)), examples, density_scores(examples, sharpness))
 
 
+@pytest.mark.parametrize("first", [True, False])
+def test_folds_beside_examples_that_are_left_out_alone(first):
+    X, y = blobs(UNEQUAL, 6)
+    folds = Examples.of(X, y).folds % 2
+    folds[torch.arange(len(y)) < 6 if first else torch.arange(len(y)) >= 6] = ALONE
+    examples = Examples.of(X, y, folds=folds)
+    check(LDA((0.5,), 0.15), examples, lda_scores(examples, 0.5, 0.15))
+    check(KernelRidge((0.3,)), examples, kernel_ridge_scores(examples, 0.3))
+    check(Ridge((3.0,)), examples, ridge_scores(examples, 3.0))
+    check(KernelDensity((20.0,)), examples, density_scores(examples, 20.0))
+
+
 def test_kernel_ridge_of_a_part_treats_the_others_as_new_points():
     X, y = blobs([8, 8, 8, 6], 5)
     examples = Examples.of(X, y)
@@ -77,6 +89,14 @@ def test_kernel_ridge_of_a_part_treats_the_others_as_new_points():
     outside = [i for i in range(len(y)) if i not in inside.tolist()]
     scores[outside] = torch.exp(X[outside] @ fit.expert.points.T - 1) @ fit.expert.weights
     torch.testing.assert_close(fit.left_out, (fit.expert.temperature * scores).log_softmax(1), **EXACT)
+
+
+def test_a_density_knows_the_labels_of_its_points_and_a_pool_what_all_of_its_experts_know():
+    X, y = blobs([5, 1, 6, 3], 7)
+    density, both = (e.fit(Examples.of(X, y)).expert for e in (KernelDensity(), Pool((LDA(), KernelDensity()))))
+    for expert in (density, both):
+        assert expert.knows_left_out(X, y)
+        assert not expert.knows_left_out(X, y.flip(0))
 
 
 EXPERTS = [LDA(), KernelRidge(), Ridge((0.1, 1.0, 10.0)), KernelDensity()]

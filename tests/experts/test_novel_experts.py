@@ -29,6 +29,7 @@ from gptree.experts import (
     RandomFeatures,
     Ridge,
     exemplar_density,
+    novel,
 )
 from gptree.storage import restore
 
@@ -90,7 +91,7 @@ def test_lda_leaves_single_points_out(d: int, shrinkage: float) -> None:
     base, later = base_examples(d), later_examples([3, 1, 4], d)
     lda = replace(FittedLDA.of(base), shrinkage=shrinkage, count_penalty=1.7).grown(*later, N_BASE + 3)
     X, y = torch.cat([base.X, later[0]]), torch.cat([base.y, later[1]])
-    found = lda.left_out(X, y, torch.arange(len(X)) < len(base))
+    found = lda.left_out(lda.whitened(X), y, torch.arange(len(X)) < len(base))
     expected = left_out_lda(base, later, N_BASE + 3, lda)
     assert bool(torch.isfinite(found).all())
     defined = ~expected.isnan()
@@ -102,7 +103,7 @@ def test_without_a_covariance_left_out_is_a_refit() -> None:
     """With λ = 1 only means and counts are left, and those are without the point, exactly."""
     base = base_examples()
     lda = replace(FittedLDA.of(base), shrinkage=1.0, count_penalty=0.8)
-    found = lda.left_out(base.X, base.y, torch.ones(len(base), dtype=torch.bool))
+    found = lda.left_out(lda.whitened(base.X), base.y, torch.ones(len(base), dtype=torch.bool))
     for i in range(len(base)):
         rows = [j for j in range(len(base)) if j != i]
         refit = replace(FittedLDA.of(Examples.of(base.X[rows], base.y[rows])), shrinkage=1.0, isotropic=lda.isotropic)
@@ -298,6 +299,13 @@ def filled(scores: Tensor, labels: list[int]) -> Tensor:
     return scores
 
 
+def grow(learnt: NovelClassExperts, *about) -> tuple[FittedBaseNovelExpert, Tensor]:
+    """Experts of all classes, and all left-out log-probabilities; those of base classes are the last argument."""
+    *about, left_out = about
+    grown, scores = learnt.grown(*about, left_out.__getitem__)
+    return grown, scores.dense()
+
+
 def left_out_logs(
     learnt: NovelClassExperts, base: Examples, rows: Tensor, later: tuple[Tensor, Tensor], C: int
 ) -> list[Tensor]:
@@ -334,7 +342,8 @@ def test_novel_classes_follow_the_formula(d: int, shots: list[int]) -> None:
     generator = torch.Generator().manual_seed(0)
     base_left_out = torch.randn(n, N_BASE, generator=generator, dtype=torch.float64).log_softmax(1)
     expert = base_expert(base)
-    grown, left_out = learnt.grown(expert, everyone, *later, base_left_out)
+    grown, left_out = grow(learnt, expert, everyone, *later, base_left_out)
+    assert grown.ridge.points is grown.density.points  # and so are their products with new rows
 
     logs = left_out_logs(learnt, base, rows, later, C)
     sharpness = 1.0
@@ -358,12 +367,37 @@ def test_novel_classes_follow_the_formula(d: int, shots: list[int]) -> None:
     np.testing.assert_allclose(grown.log_probabilities(new).numpy(), expected, atol=1e-9)
 
 
+@pytest.mark.parametrize("shots", [[3, 2, 4], [1, 1, 1]], ids=["several", "one shot"])
+@pytest.mark.parametrize("everyone", [True, False], ids=["all rows", "some rows"])
+def test_scores_that_are_not_kept_are_computed_when_asked_for(
+    shots: list[int], everyone: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    learnt, base, rows = novel_experts()
+    later, n_later = later_examples(shots), sum(shots)
+    n = len(rows) + n_later
+    left_out = torch.randn(n, N_BASE, generator=torch.Generator().manual_seed(0)).double().log_softmax(1)
+    about = (base_expert(base), torch.arange(N_BASE), *later, left_out.__getitem__)
+    asked = torch.arange(n)[0 if everyone else 3 :]
+    kept, scores = learnt.grown(*about)
+    monkeypatch.setattr(novel, "MAX_TABLE", 0)
+    computed, others = learnt.grown(*about, rows=asked)
+    torch.testing.assert_close(computed.novel_weights, kept.novel_weights, **EXACT)
+    torch.testing.assert_close(others.dense(), scores.dense(), **EXACT)
+    order = torch.randperm(n, generator=torch.Generator().manual_seed(1))
+    torch.testing.assert_close(others.at(order), scores.dense()[order], **EXACT)
+    M = scores.dense()
+    for first in range(len(shots)):
+        found = others.against(order, first)
+        before = M[order][:, : N_BASE + first].logsumexp(1, keepdim=True)
+        torch.testing.assert_close(found, torch.cat([before, M[order][:, N_BASE + first :]], 1), **EXACT)
+
+
 def test_novel_classes_never_change_what_is_said_among_base_classes() -> None:
     learnt, base, rows = novel_experts()
     expert = base_expert(base)
     later = later_examples([3, 2])
     left_out = torch.zeros(len(rows) + 5, N_BASE, dtype=torch.float64)
-    grown, _ = learnt.grown(expert, torch.arange(N_BASE), *later, left_out)
+    grown, _ = grow(learnt, expert, torch.arange(N_BASE), *later, left_out)
     found = grown.log_probabilities(base.X)
     torch.testing.assert_close(found[:, :N_BASE].log_softmax(1), expert.log_probabilities(base.X), **EXACT)
     torch.testing.assert_close(found.exp().sum(1), torch.ones(len(base), dtype=torch.float64), **EXACT)
@@ -378,7 +412,7 @@ def test_novel_classes_beside_some_of_the_base_classes() -> None:
     n_exemplars = EXEMPLARS * len(kept)
     left_out = torch.randn(n_exemplars + len(later_X), 3, generator=torch.Generator().manual_seed(0)).double()
     expert = base_expert(base).only(kept)
-    grown, found = learnt.grown(expert, kept, later_X, later_y, left_out.log_softmax(1))
+    grown, found = grow(learnt, expert, kept, later_X, later_y, left_out.log_softmax(1))
     assert found.shape == (n_exemplars + len(later_X), 5)
     assert bool(torch.isfinite(found).all())
     assert grown.lda.counts.tolist() == [6, 9, 6, 3, 2]  # 8 + 1 of class 2, 5 + 1 of class 3
@@ -386,6 +420,32 @@ def test_novel_classes_beside_some_of_the_base_classes() -> None:
     assert torch.equal(grown.density.points, torch.cat([base.X[rows][stay], later_X]))
     assert torch.equal(grown.density.labels[:n_exemplars], torch.tensor([0, 0, 1, 1, 2, 2]))
     torch.testing.assert_close(found.exp().sum(1), torch.ones(len(found), dtype=torch.float64), **EXACT)
+
+
+@pytest.mark.parametrize(
+    ("kept", "extra", "known"), [((0, 1, 2, 3), (), True), ((0, 2, 3), (), False), ((0, 1, 2, 3), (1,), False)]
+)
+def test_what_base_classes_have_at_exemplars_is_known_while_nothing_of_theirs_changes(
+    kept: tuple[int, ...], extra: tuple[int, ...], known: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    learnt, base, rows = novel_experts()
+    three = {name: getattr(learnt, name)[:3] for name in ("root_weights", "novel_weights")}
+    learnt = replace(learnt, ridge_penalty=None, ridge_temperature=None, **three)
+    weights = torch.linspace(0.5, 2.0, len(rows), dtype=torch.float64)
+    ready = learnt.with_base_mass(base.y[rows], weights)
+    assert ready.base_mass is not None
+    later_X, later_y = later_examples([3, 2], extra=extra)
+    later_y = torch.where(later_y >= N_BASE, later_y - N_BASE + len(kept), later_y)
+    stay = torch.isin(base.y[rows], torch.tensor(kept))
+    weights = torch.cat([weights[stay], torch.ones(len(later_X), dtype=torch.float64)])
+    left_out = torch.randn(len(weights), len(kept), generator=torch.Generator().manual_seed(0)).double().log_softmax(1)
+    given = (base_expert(base).only(torch.tensor(kept)), torch.tensor(kept), later_X, later_y, left_out, weights)
+    _, expected = learnt.grown(*given)
+    short, taken = NovelClassExperts._from_mass, list[bool]()
+    monkeypatch.setattr(NovelClassExperts, "_from_mass", lambda *them: taken.append(True) or short(*them))
+    _, found = ready.grown(*given)
+    torch.testing.assert_close(found, expected, **EXACT)
+    assert bool(taken) == known
 
 
 @pytest.mark.parametrize("counts", [COUNTS, [1, 1, 1, 1], [3]], ids=["several", "one shot", "one class"])
@@ -397,7 +457,7 @@ def test_hard_novel_classes_stay_finite(counts: list[int], shots: list[int], d: 
     n_base = len(counts)
     expert = FittedSingle() if n_base == 1 else base_expert(base)
     left_out = torch.zeros(len(rows) + len(X), n_base, dtype=torch.float64).log_softmax(1)
-    grown, found = learnt.grown(expert, torch.arange(n_base), X, n_base + y, left_out)
+    grown, found = grow(learnt, expert, torch.arange(n_base), X, n_base + y, left_out)
     for logs in (found, grown.log_probabilities(X)):
         assert bool(torch.isfinite(logs).all())
         torch.testing.assert_close(logs.exp().sum(1), torch.ones(len(logs), dtype=torch.float64), **EXACT)
@@ -408,10 +468,10 @@ def test_novel_classes_in_single_precision() -> None:
     later = later_examples([3, 2])
     left_out = torch.zeros(len(rows) + 5, N_BASE, dtype=torch.float64).log_softmax(1)
     expert = base_expert(base)
-    double = learnt.grown(expert, torch.arange(N_BASE), *later, left_out)[1]
+    double = grow(learnt, expert, torch.arange(N_BASE), *later, left_out)[1]
     tensors, settings = learnt.state()
     single = restore({k: v.float() if v.is_floating_point() else v for k, v in tensors.items()}, settings)
-    found = single.grown(expert, torch.arange(N_BASE), later[0].float(), later[1], left_out.float())[1]
+    found = grow(single, expert, torch.arange(N_BASE), later[0].float(), later[1], left_out.float())[1]
     assert found.dtype == torch.float32
     torch.testing.assert_close(found.double(), double, rtol=0, atol=2e-3)
 
@@ -431,8 +491,8 @@ def test_novel_classes_and_what_they_give_come_back_from_tensors_and_json() -> N
     left_out = torch.zeros(len(rows) + 5, N_BASE, dtype=torch.float64).log_softmax(1)
     new, _ = blobs([6], 5, seed=9)
     arguments = (base_expert(base), torch.arange(N_BASE), *later, left_out)
-    grown, found = learnt.grown(*arguments)
-    again, found_again = stored(learnt).grown(*arguments)
+    grown, found = grow(learnt, *arguments)
+    again, found_again = grow(stored(learnt), *arguments)
     assert torch.equal(found_again, found)
     assert torch.equal(again.log_probabilities(new), grown.log_probabilities(new))
     back = stored(grown)

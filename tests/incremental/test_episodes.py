@@ -135,6 +135,39 @@ def test_an_episode_depends_on_its_seed() -> None:
     assert not torch.equal(first.shots, other.shots)
 
 
+def test_two_classes_can_be_split(monkeypatch: pytest.MonkeyPatch) -> None:
+    seeds: list[int] = []
+    select = episodes.select_exemplars
+    monkeypatch.setattr(episodes, "select_exemplars", lambda *a, **b: seeds.append(a[5]) or select(*a, **b))
+    X, y = blobs([6, 7])
+    found = make_episode(X, y, names(2), 0.35, Growth(), [9, 4])
+    assert found is not None
+    assert (found.n_base, found.n_classes) == (1, 2)
+    assert seeds == [9]  # as in the base session, whichever episode it is
+
+
+def test_where_no_query_is_left_the_most_careful_settings_are_taken() -> None:
+    X, y = blobs([2, 1, 3])
+    examples = Examples.of(X, y)
+    lda = FittedLDA.of(examples)
+    choice = episodes._choose_lda([], lda, lambda x: x)
+    gaps = [[float((a - b).square().sum()) for b in lda.means] for a in lda.means]
+    n = torch.tensor([2.0, 1.0, 3.0], dtype=torch.float64)
+    scores = -0.5 * n / (n + 1) * torch.tensor(gaps, dtype=torch.float64) / lda.isotropic
+    centre = temperature_centre(scores, 2.0)
+    assert choice.settings == pytest.approx({"shrinkage": 1.0, "count_penalty": 6.0, "temperature": centre})
+
+    density = exemplar_density(X, y, torch.tensor([0.5, 1.0, 2.0, 1.0, 1.5, 1.0]), 3)
+    choice = episodes._choose_density([], density)
+    centre = temperature_centre(density.scores(X, (5.0,))[0], 2.0)
+    assert choice.settings == pytest.approx({"sharpness": 5.0, "temperature": centre})
+
+    choice = episodes._choose_ridge([], X)
+    centre = temperature_centre((X @ X.T - 1).exp(), 2.0)
+    assert choice.settings == pytest.approx({"penalty": 3.0, "temperature": centre})
+    assert choice.logs == []
+
+
 def test_one_class_cannot_be_split() -> None:
     assert make_episode(*blobs([5]), names(1), 0.5, Growth(), [0, 0]) is None
 
@@ -151,6 +184,23 @@ def test_queries_of_many_classes_are_a_part(monkeypatch: pytest.MonkeyPatch) -> 
     assert [there[tuple(x.tolist())] for x in part.queries] == part.labels.tolist()
     monkeypatch.setattr(episodes, "MAX_SCORES", 6)
     assert len(episode(X, y).queries) == 7
+
+
+def test_many_classes_rehearse_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    X, y = blobs([4] * 6)
+    drawn: list[tuple[float, int]] = []
+
+    def spied(*about, **more) -> Episode | None:
+        drawn.append((about[3], about[5][1]))
+        return make_episode(*about, **more)
+
+    monkeypatch.setattr(episodes, "make_episode", spied)
+    learn(X, y)
+    assert drawn == [(share, k) for k, share in enumerate(episodes.NOVEL_SHARES)]
+    monkeypatch.setattr(episodes, "MANY_CLASSES", 5)
+    drawn.clear()
+    learn(X, y)
+    assert drawn == [(0.1, 0), (0.5, 3)]
 
 
 # ------------------------------------------------------------------------------------------------------ what is learnt
@@ -178,7 +228,9 @@ def test_any_number_of_classes_and_examples(counts: list[int], d: int) -> None:
     later, shown = blobs([1, 3], d, seed=1)
     n = len(learnt.density.points) + len(later)
     base = FittedSingle() if C == 1 else learnt.lda
-    grown, left_out = learnt.grown(base, torch.arange(C), later, C + shown, torch.zeros(n, C).double().log_softmax(1))
+    uniform = torch.zeros(n, C).double().log_softmax(1)
+    grown, scores = learnt.grown(base, torch.arange(C), later, C + shown, uniform.__getitem__)
+    left_out = scores.dense()
     assert bool(torch.isfinite(left_out).all())
     assert bool(torch.isfinite(grown.log_probabilities(X)).all())
 
@@ -211,6 +263,14 @@ def test_what_the_base_experts_know_is_not_computed_again(random: bool) -> None:
     torch.testing.assert_close(shared.lda.log_probabilities(X), alone.lda.log_probabilities(X))
 
 
+def test_base_experts_that_know_other_examples_are_not_taken() -> None:
+    X, y = blobs([5, 8, 6, 7])
+    pool = Pool((LDA(), episodes.RANDOM_LDA)).fit(Examples.of(X[1:], y[1:])).expert
+    examples = Examples.of(X, y)
+    lda, random = episodes._discriminants(examples, pool)
+    assert lda.counts.tolist() == random.expert.counts.tolist() == [5, 8, 6, 7]
+
+
 def test_nothing_but_the_base_and_the_seed_matters() -> None:
     X, y = blobs([6] * 6)
     torch.manual_seed(1)
@@ -232,7 +292,7 @@ def test_novel_classes_are_told_apart_from_each_other_and_from_the_base() -> Non
     learnt = learn(X[old], y[old])
     n = len(learnt.density.points) + int(shots.sum())
     uniform = torch.zeros(n, 6).double().log_softmax(1)
-    grown, _ = learnt.grown(learnt.lda, torch.arange(6), X[shots], y[shots], uniform)
+    grown, _ = learnt.grown(learnt.lda, torch.arange(6), X[shots], y[shots], uniform.__getitem__)
     rest = ~old & ~shots
     assert float((grown.log_probabilities(X[rest]).argmax(1) == y[rest]).double().mean()) > 0.9
     assert float((grown.log_probabilities(X[old]).argmax(1) == y[old]).double().mean()) > 0.9
@@ -320,6 +380,30 @@ def test_shrinkage_and_count_weight_of_lda_are_the_best() -> None:
             ]
     choice = episodes._choose_lda(cases, learn(X, y).lda, lambda x: x)
     check_choice(choice, candidates, cases)
+
+
+@pytest.mark.parametrize("most", [1000, 20], ids=["all points", "some points"])
+def test_the_penalty_of_ridge_regression_is_the_best(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of many points, regression is on the first in the order of shots."""
+    monkeypatch.setattr(episodes, "RIDGE", replace(episodes.RIDGE, at_most=most))
+    X, y = blobs([10] * 6, noise=0.8)
+    cases = rehearsals(X, y)
+    candidates = {}
+    for penalty in (0.01, 0.03, 0.1, 0.3, 1.0, 3.0):
+        scores = []
+        for e in cases:
+            points = torch.cat([e.base.X[e.exemplars.rows], e.shots])
+            labels = torch.cat([e.base.y[e.exemplars.rows], e.shot_labels])
+            shot = [int((labels[:i] == c).sum()) for i, c in enumerate(labels.tolist())]
+            taken = sorted(sorted(range(len(labels)), key=lambda i: (shot[i], i))[:most])
+            points, labels = points[taken], labels[taken]
+            count = torch.bincount(labels)[labels].double()
+            W = torch.diag((1 / count / (1 / count).mean()).sqrt())
+            K = W @ torch.exp(points @ points.T - 1) @ W + penalty * torch.eye(len(points))
+            weights = W @ torch.linalg.inv(K) @ W @ torch.nn.functional.one_hot(labels, e.n_classes).double()
+            scores.append(torch.exp(e.queries @ points.T - 1) @ weights)
+        candidates[(penalty,)] = scores
+    check_choice(episodes._choose_ridge(cases, X[:6]), candidates, cases)
 
 
 def pool_cases(seed: int) -> tuple[list[Tensor], list]:

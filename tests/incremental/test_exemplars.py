@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gptree.incremental import Graft, Growth, Herding, KMeansExemplars, KMeansPlusPlusExemplars
+from gptree.incremental import Graft, Growth, Herding, KMeansExemplars, KMeansPlusPlusExemplars, exemplars
 from gptree.incremental.exemplars import Selection, select_exemplars
 from gptree.tree import label_hashes
 
@@ -77,6 +77,19 @@ def test_k_means_samples_are_the_nearest_to_the_centres() -> None:
     assert weights.tolist() == [20.5]
 
 
+def test_k_means_begins_four_times_from_a_seed_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[tuple[int, int, int]] = []
+    means = exemplars.KMeans
+
+    def watched(count: int, n_init: int, random_state: int) -> object:
+        made.append((count, n_init, random_state))
+        return means(count, n_init=n_init, random_state=random_state)
+
+    monkeypatch.setattr(exemplars, "KMeans", watched)
+    KMeansExemplars().choose(data([20])[0], 3, np.random.default_rng(5))
+    assert made == [(3, 4, int(np.random.default_rng(5).integers(2**31)))]
+
+
 @settings(deadline=None, max_examples=25)
 @given(n=st.integers(3, 14), m=st.integers(1, 13), seed=st.integers(0, 999))  # of two, both are as near to the mean
 def test_herding_against_a_loop(n: int, m: int, seed: int) -> None:
@@ -107,6 +120,8 @@ def test_copies_of_one_example(selection: Selection, dtype: type) -> None:
     rows, weights = select_exemplars(X, np.zeros(12, dtype=int), 4, selection, names(1), 0)
     assert 1 <= len(set(rows.tolist())) == len(rows) <= 4
     assert weights.sum() == 12 + 0.5 * len(rows)
+    rows, _ = select_exemplars(X[:4], np.zeros(4, dtype=int), 4, selection, names(1), 0)
+    assert rows.tolist() == [0, 1, 2, 3]  # nothing is to be chosen
 
 
 @pytest.mark.parametrize(

@@ -54,7 +54,7 @@ def test_every_model_of_a_session_has_the_same_shares_of_the_budget(tmp_path: Pa
 def test_twins_do_not_see_the_sign_of_zero() -> None:
     base: Any = SimpleNamespace(y=torch.tensor([0, 1, 0]), X=torch.tensor([[0.0, 1.0], [0.0, 2.0], [-0.0, 3.0]]))
     extra = torch.tensor([[-0.0, 1.0], [0.0, 3.0], [0.0, 2.0]])
-    registry: Any = SimpleNamespace(base=[SimpleNamespace(number=0, extra=extra)])
+    registry: Any = SimpleNamespace(base=[SimpleNamespace(number=0, extra=extra, origins=(0, 1, 2))])
     assert _twins(base, registry, 4).tolist() == [0, 2, -1, -1]
 
 

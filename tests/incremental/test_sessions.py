@@ -223,9 +223,51 @@ def test_new_nodes_see_exemplars_and_shots(base: BaseState, seen: Seen) -> None:
     assert data.weights is not None
     expected = [min(1.0, mean / counts[c]) for c in data.y]
     np.testing.assert_allclose(data.weights.numpy(), expected)
-    assert data.scores is grown.left_out
     assert torch.equal(grown.y, torch.as_tensor(data.y))
     assert torch.equal(grown.model.predictor.grams.X[grown.rows], data.X)
+
+
+@pytest.mark.parametrize("strategy", [SharedRoot(), SessionTree(), Graft()])
+@pytest.mark.parametrize("most", [4000, 7])
+def test_prior_means_of_new_nodes_are_log_odds_of_left_out_scores(
+    base: BaseState, strategy: Strategy, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of earlier classes at most so many rows are seen, evenly, where new nodes are a root and what is below it."""
+    monkeypatch.setattr(sessions, "ROOT_ROWS", most)
+    given: list[tuple] = []
+    problems = sessions.node_problems
+
+    def node_problems(trees, data, large_nodes, seed, fitted, n_fitted):
+        found = problems(trees, data, large_nodes, seed, fitted, n_fitted)
+        given.append((trees, data, n_fitted, *found))
+        return found
+
+    monkeypatch.setattr(sessions, "node_problems", node_problems)
+    grown = grow(base, state(*TWO_SESSIONS), rules(strategy))
+    trees, data, n_fitted, found, node_of = given[-1]
+    M = grown.dense_left_out
+    assert M is not None
+    torch.testing.assert_close(M.exp().sum(1), torch.ones(len(M), dtype=M.dtype))
+    memory = grown.model.predictor.grams.X[grown.rows]
+    rows = torch.tensor([int((memory == x).all(1).nonzero()[0]) for x in data.X])  # all are different
+    first = {SharedRoot(): 5, SessionTree(): 7}.get(strategy)
+    counts, novel = np.bincount(data.y[data.y < (first or 99)]), data.y >= (first or 99)
+    if first is not None and most == 7:
+        assert counts.sum() == 7
+        assert counts.max() - counts.min() <= 1
+        assert novel.sum() == int((grown.y >= first).sum())
+    else:
+        assert len(rows) == len(M)
+    checked = 0
+    for tree, nodes in zip(trees, node_of, strict=True):
+        for v in range(tree.n_nodes):
+            if int(nodes[v]) >= n_fitted:
+                problem = found[int(nodes[v]) - n_fitted]
+                at = M[rows[problem.rows]]
+                odds = at[:, tree.left(v).tolist()].logsumexp(1) - at[:, tree.right(v).tolist()].logsumexp(1)
+                torch.testing.assert_close(problem.mean, odds)
+                checked += 1
+    assert checked >= 2
 
 
 @pytest.mark.parametrize("pair", [[0, 3], [1, 2], [3, 4]])
@@ -252,8 +294,8 @@ def test_left_out_scores_are_those_of_the_novel_classes(base: BaseState) -> None
     exemplars = base.left_out[base.y != 1][:, kept].log_softmax(1)
     at_all = torch.cat([exemplars, base.expert.log_probabilities(later)[:, kept].log_softmax(1)])
     taught = base.expert.grown(extra.features, torch.full((3,), 2), 5)
-    expert, left_out = base.novel_experts.grown(taught.only(kept), kept, later, labels, at_all)
-    torch.testing.assert_close(grown.left_out, left_out)
+    expert, left_out = base.novel_experts.grown(taught.only(kept), kept, later, labels, at_all.__getitem__)
+    torch.testing.assert_close(grown.dense_left_out, left_out.dense())
     assert grown.expert is not None
     torch.testing.assert_close(grown.expert.log_probabilities(NEW), expert.log_probabilities(NEW))
 
@@ -271,6 +313,14 @@ def test_trees_are_built_from_what_the_classes_came_with(base: BaseState, seen: 
     first, second = TWO_SESSIONS[0].features, TWO_SESSIONS[1].features
     for c, shots in ((5, first[:3]), (6, first[3:]), (7, second)):
         np.testing.assert_allclose(means[c], shots.mean(0).numpy())
+
+
+def test_the_tree_of_novel_classes_is_built_from_theirs(base: BaseState, seen: Seen) -> None:
+    grow(base, state(*TWO_SESSIONS), rules())
+    first, second = TWO_SESSIONS[0].features, TWO_SESSIONS[1].features
+    for means, labels, _ in seen.built:
+        assert labels == ["new 5", "new 6", "new 7"]
+        np.testing.assert_allclose(means, torch.stack([x.mean(0) for x in (first[:3], first[3:], second)]).numpy())
 
 
 def test_a_graft_goes_to_the_most_similar_base_class(base: BaseState, seen: Seen) -> None:

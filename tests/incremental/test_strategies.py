@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gptree.incremental import Graft, RebuildTree, SessionTree, SharedRoot
+from gptree.incremental import Graft, Logarithmic, RebuildTree, SessionTree, SharedRoot
 from gptree.incremental.strategies import Placement
 from gptree.tree import ClassTree, surviving
 
@@ -45,7 +45,7 @@ class Builder:
 def cases(draw):
     """A base tree, sessions of novel classes numbered in the order of arrival, and the host of each of them."""
     base = random_tree(draw(st.integers(1, 12)), draw(st.integers(0, 2**20)))
-    sizes = draw(st.lists(st.integers(1, 4), min_size=1, max_size=3))
+    sizes = draw(st.lists(st.integers(1, 4), min_size=1, max_size=4))
     numbers = base.n_classes + np.arange(sum(sizes))
     sessions = np.split(numbers, np.cumsum(sizes)[:-1])
     hosts = draw(st.lists(st.integers(0, base.n_classes - 1), min_size=sum(sizes), max_size=sum(sizes)))
@@ -96,6 +96,48 @@ def test_session_trees_go_on_top_one_after_the_other(case) -> None:
         check_base_nodes(tree, placement)
         tree = placement.tree
         expected = [expected, build.built[frozenset(session.tolist())]]
+        assert tree.to_nested(range(tree.n_classes)) == expected
+
+
+def merged_in_turn(sessions: int) -> list[list[int]]:
+    """Which sessions share a sub-tree: each arrives alone, and as long as the last two are of a size they merge."""
+    groups: list[list[int]] = []
+    for session in range(sessions):
+        groups.append([session])
+        while len(groups) > 1 and len(groups[-1]) == len(groups[-2]):
+            last = groups.pop()
+            groups[-1] = groups[-1] + last
+    return groups
+
+
+def test_sessions_share_a_sub_tree_as_in_a_binary_counter() -> None:
+    refits = np.zeros(64, dtype=int)
+    before: list[list[int]] = []
+    for sessions in range(1, 65):
+        expected = merged_in_turn(sessions)
+        assert Logarithmic().groups(sessions) == [len(group) for group in expected]
+        for end in range(1, len(expected)):  # a beginning is what its sessions would be alone
+            assert Logarithmic().groups(sum(map(len, expected[:end]))) == [len(group) for group in expected[:end]]
+        for group in expected:
+            if group not in before:
+                refits[group] += 1
+        before = expected
+        assert len(expected) <= 1 + np.log2(sessions)
+    assert refits.max() == 7  # log₂ 64, and the first time
+
+
+@settings(deadline=None, max_examples=40)
+@given(case=cases())
+def test_logarithmic_trees_hold_the_sessions_of_a_group(case) -> None:
+    base, sessions, hosts, build = case
+    tree, expected, seen = base, base.to_nested(range(base.n_classes)), 0
+    for group in merged_in_turn(len(sessions)):
+        seen += len(group)
+        placement = Logarithmic().place(tree, sessions[:seen], build, hosts)
+        check_base_nodes(tree, placement)
+        tree = placement.tree
+        members = np.concatenate([sessions[k] for k in group])
+        expected = [expected, build.built[frozenset(members.tolist())]]
         assert tree.to_nested(range(tree.n_classes)) == expected
 
 

@@ -105,6 +105,16 @@ class TestThroughExemplars:
             assert counts.sum() <= 6
             assert counts[counts > 0].tolist() == [1 if classes > 3 else 2] * classes
 
+    def test_nodes_of_more_inducing_points_than_that_have_fewer(self) -> None:
+        everything, few = self.problems(), self.problems(inducing=6, fewer=4)
+        for all_points, problem in zip(everything, few, strict=True):
+            assert all_points.inducing is not None
+            assert problem.inducing is not None
+            if len(all_points.inducing) <= 6:
+                assert torch.equal(problem.inducing, all_points.inducing)
+            else:
+                assert 2 <= len(problem.inducing) <= 4
+
     @pytest.mark.parametrize("limits", [{"points": 3}, {"inducing": 3}])
     def test_more_classes_than_points(self, limits: dict[str, int]) -> None:
         d = data()

@@ -42,7 +42,7 @@ from gptree.estimators.validation import (
     class_log_prior,
     to_numpy,
 )
-from gptree.experts import Expert, fit_weighted
+from gptree.experts import MANY_CLASSES, Expert, fit_weighted
 from gptree.incremental import Entry, base_experts, fit_base
 from gptree.inference import FixedInducingPoints, Gibbs, Inference, LargeNodes, class_inducing
 from gptree.maths.kernels import as_kernel, check_kernel, make_kernel
@@ -111,7 +111,9 @@ class _TreeClassifier(ForgetMixin, OpenSetMixin, AnswersMixin, ExplainMixin, Lef
             expert = base_experts()
         large_nodes = self._large_nodes(inference)
         itemsize = max(X.itemsize, self._placement()[0].itemsize)
-        memory_budget = check_memory(self.memory_budget, self._memory_bytes(), X.shape, len(classes), itemsize, expert)
+        again = self.kernel is None and self.growth is None
+        size = X.shape, len(classes), itemsize
+        memory_budget = check_memory(self.memory_budget, self._memory_bytes(), *size, expert, again)
         log_prior = class_log_prior(self.class_prior, codes, len(classes), weights)
         self._check_growth()
         feature_map = make_feature_map(self.feature_map)
@@ -164,8 +166,8 @@ class _TreeClassifier(ForgetMixin, OpenSetMixin, AnswersMixin, ExplainMixin, Lef
                 codes, origins = codes[rows], origins[rows]
             else:
                 rows = Rows(features, on_sphere(feature_map, features), given, codes, mask, counted, order)
-                prior = fit_prior(expert, rows, len(classes), trees, log_prior)
-                if self._chooses_scale() and inference.learn is None and prior.informed:
+                prior = fit_prior(expert, rows, len(classes), trees)
+                if self.kernel is None and inference.learn is None and prior.informed:
                     about = (rows, classes.tolist(), expert, prior, log_prior)
                     evidence = self._scale_evidence(*about, large_nodes, shared)
                     kernel = as_kernel(make_kernel("rbf", evidence.scale), *self._placement())
@@ -180,6 +182,7 @@ class _TreeClassifier(ForgetMixin, OpenSetMixin, AnswersMixin, ExplainMixin, Lef
                     left_out, counted = (None if each is None else each[seen] for each in (left_out, counted))
                 model = fit_forest(trees, data, kernel, inference, large_nodes=large_nodes, progress=advance, **shared)
                 fitted |= {"model": model, "experts": prior.experts, "left_out": left_out, "weights": counted}
+                fitted["log_frequencies"] = prior.log_frequencies
         _report_convergence(fitted["model"])
         state = FittedState(**fitted, y=codes, origins=origins)
         return state if names is None else with_ids(state, names)
@@ -194,15 +197,20 @@ class _TreeClassifier(ForgetMixin, OpenSetMixin, AnswersMixin, ExplainMixin, Lef
         large_nodes: LargeNodes | None,
         shared: dict[str, Any],
     ) -> ScaleEvidence:
-        """What left-out rows say about the output scale; see `gptree.estimators.evidence`."""
+        """What left-out rows say about the output scale; see `gptree.estimators.evidence`.
+
+        Of many classes some are asked, so that the choice takes no longer for more.
+        """
         assert expert is not None
         assert prior.experts is not None
+        if len(labels) > MANY_CLASSES:
+            rows, labels, log_prior = _some_classes(rows, labels, log_prior, MANY_CLASSES)
         settled, seed = expert.settled(prior.experts), shared["seed"]
         kernel = as_kernel(make_kernel("rbf", DEFAULT_SCALE), *self._placement())
 
         def fit(kept: Rows) -> tuple[ForestModel, Callable[[Rows], Tensor]]:
             trees = self._build_trees(kept.features, kept.codes, labels, [seed], kept.counted)
-            prior = fit_prior(settled, kept, len(labels), trees, log_prior)
+            prior = fit_prior(settled, kept, len(labels), trees)
             data = _training_data(kept, labels, prior, log_prior)
             model = fit_forest(trees, data, kernel, EXPERT_SWEEPS, large_nodes=large_nodes, **shared)
             assert prior.experts is not None
@@ -253,6 +261,16 @@ class _TreeClassifier(ForgetMixin, OpenSetMixin, AnswersMixin, ExplainMixin, Lef
     ) -> Self:
         """Read an estimator of this class; see `gptree.load_model`, which reads any."""
         return load_estimator(folder, {cls.__name__: cls}, kernel, settings, device)
+
+
+def _some_classes(
+    rows: Rows, labels: list[Any], log_prior: np.ndarray | None, count: int
+) -> tuple[Rows, list[Any], np.ndarray | None]:
+    """The rows of so many classes, which their labels choose, numbered anew."""
+    chosen = np.sort(np.argsort(label_hashes(labels))[:count])
+    some = rows.some(np.isin(rows.codes, chosen))
+    some = replace(some, codes=np.searchsorted(chosen, some.codes))
+    return some, [labels[c] for c in chosen], None if log_prior is None else log_prior[chosen]
 
 
 def _training_data(rows: Rows, labels: list[Any], prior: ExpertPrior, log_prior: np.ndarray | None) -> TrainingData:

@@ -24,13 +24,14 @@ from gptree.incremental import (
     Growth,
     GrowthConfig,
     base_of,
+    condensed,
     grow,
     with_novel_experts,
 )
 from gptree.incremental.journal import Kind
 from gptree.incremental.memorised import warn_if_memorised
 from gptree.inference import Grams, NodePredictor
-from gptree.tree import ClassTree
+from gptree.tree import ClassTree, label_hashes
 
 
 @dataclass(frozen=True)
@@ -254,6 +255,7 @@ class IncrementalMixin(TreeEstimator):
             n_jobs=self.n_jobs,
             on_sphere=state.on_sphere,
             kernel=self._kernel(),
+            session_exemplars=growth.session_exemplars,
         )
 
     # ------------------------------------------------------------------------------------------------------- checks
@@ -293,6 +295,21 @@ class IncrementalMixin(TreeEstimator):
         weights = check_weights(sample_weight, codes, labels)
         order = by_value(X, codes, weights)
         features = state.features(X[order])
+        growth = Growth() if self.growth is None else self.growth
+        if growth.session_exemplars is not None:
+            kept, masses = condensed(
+                state.on_sphere(features).cpu().numpy(),
+                codes[order],
+                growth.session_exemplars,
+                growth.selection,
+                label_hashes(self._labels(labels)),
+                state.seed,
+                None if weights is None else weights[order],
+            )
+            weights = np.zeros(len(codes))
+            weights[order[kept]] = masses
+            order, features = order[kept], features[torch.as_tensor(kept, device=features.device)]
+            weights = None if (masses == 1).all() else weights
         return {
             "labels": self._labels(labels),
             "counts": tuple(np.bincount(codes[order]).tolist()),

@@ -15,7 +15,7 @@ from gptree.estimators.evidence import SCALES, ScaleEvidence
 from gptree.estimators.feature_map import SphereMap, UnitLength, all_finite
 from gptree.estimators.row_order import direction, in_order, merged_examples
 from gptree.experts import MANY_CLASSES, FittedExpert, LeftOutScores, in_chunks
-from gptree.incremental import BaseState, ClassRegistry, Entry, GrownState, replay
+from gptree.incremental import BaseState, ClassRegistry, Entry, GrownState, replay, with_classes
 from gptree.inference import PredictAt
 from gptree.maths.sphere import unit_length
 from gptree.model import Beam, ForestModel, Prediction
@@ -91,6 +91,8 @@ class FittedState:
     """What happened since the model was fitted, `fit` first."""
     class_log_prior: np.ndarray | None = None
     """(C,) log class prior that the prior means express, or None."""
+    log_frequencies: np.ndarray | None = None
+    """(C,) log class frequencies, which prior means from experts express at the rows of `fit`."""
     base: BaseState | None = None
     """The base session; None until a model that was fitted without growth changes."""
     grown: GrownState | None = None
@@ -138,6 +140,11 @@ class FittedState:
             along = direction(self.X, torch.as_tensor(self.y, device=self.X.device), self.base_labels)
         else:
             along = direction(self.base.X, self.base.y, self.base.keys)
+        if merged and self.grown is not None and journal[:-1] == self.journal and journal[-1].kind == "add_classes":
+            known = self.grown.registry  # which stays as it is
+            more = with_classes(known, journal[-1], len(journal) - 1)
+            added = merged_examples(replace(more, base=(), novel=more.novel[len(known.novel) :]))
+            return replace(more, novel=(*known.novel, *in_order(added, along, self.seed).novel))
         registry = replay(self.base_labels, journal, self.X.shape[1], self.X)
         return in_order(merged_examples(registry) if merged else registry, along, self.seed)
 
@@ -178,7 +185,8 @@ class FittedState:
             return Beam(self.prediction, self.model, torch.float32 if many else self.X.dtype)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name not in ("prediction", "beam")}
+        kept = {name: value for name, value in self.__dict__.items() if name not in ("prediction", "beam")}
+        return kept | {"_known_rows": {}}  # computed again when asked for
 
     def class_scores(self, features: Tensor, raw: np.ndarray) -> Tensor | None:
         """Class log-scores (n, C), whose log-odds are the nodes' prior means; None if those are zero."""

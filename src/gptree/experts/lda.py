@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import reduce
+from functools import cached_property, reduce
 from typing import Annotated, Any
 
 import torch
@@ -20,6 +20,8 @@ from gptree.storage import Array, Number
 #: From so many degrees of freedom on, leaving a row out of the covariance moves the scores of all other classes alike,
 #: but for 0.02 nats; below, what moves them costs another product with all class means.
 STEADY_FREEDOM = 2e5
+#: The share of a count at which nothing is left of it but rounding.
+LEFT = 1e-6
 
 
 @dataclass(frozen=True)
@@ -113,7 +115,8 @@ class FittedLDA(FittedExpert):
     @classmethod
     def of(cls, examples: Examples) -> FittedLDA:
         """Means, counts and covariance of examples; shrinkage, penalty and temperature are for others to choose."""
-        return _Moments.of(examples).fitted(examples, shrinkage=1.0, count_penalty=0.0, temperature=1.0)
+        moments = _Moments.of(examples, rows=False)
+        return moments.fitted(examples, shrinkage=1.0, count_penalty=0.0, temperature=1.0)
 
     def log_probabilities(self, X: Tensor, raw: Any = None, cache: ScoreCache | None = None) -> Tensor:
         scores = lda_scores(self.distances(X, cache), self.counts, self.count_penalty)
@@ -127,7 +130,7 @@ class FittedLDA(FittedExpert):
         key = ("coordinates", id(X), self.basis.data_ptr())
         x, coordinates = cached(cache, key, lambda: self._coordinates(X))
         A = _precisions(self.variances, self.isotropic, self.shrinkage)
-        means = self.means @ self.basis
+        means = cached(cache, ("means", id(self.means), self.basis.data_ptr()), lambda: self.means @ self.basis)
         norms, mean_norms = coordinates.square() @ A, means.square() @ A
         if self.basis.shape[1] < len(self.centre):
             outside = 1 / (self.shrinkage * self.isotropic)
@@ -151,7 +154,7 @@ class FittedLDA(FittedExpert):
         share = double.counts / (double.counts + 1)
         penalty = self.count_penalty * torch.log1p(1 / double.counts)
         uneven = -0.5 * self.temperature * (share - share.mean())  # of the squared length of x: what differs
-        alike = bool((share == share[0]).all())
+        alike = bool(share.min() == share.max())
         return LinearScores(
             (self.temperature * share * precision_means).to(self.basis),
             (-0.5 * self.temperature * (share * norms + penalty)).to(self.basis),
@@ -166,22 +169,21 @@ class FittedLDA(FittedExpert):
         return x, x @ self.basis
 
     def left_out(
-        self, X: Tensor, y: Tensor, in_covariance: Tensor, weights: Tensor | None = None, first: int = 0
+        self, x: Tensor, y: Tensor, in_covariance: Tensor, weights: Tensor | None = None, first: int = 0
     ) -> Tensor:
-        """Untempered scores (n, C) at examples X (n, d) of classes y that count `weights` (n,) times, each left out.
+        """Untempered scores (n, C) at `whitened` examples x of classes y, which count `weights` (n,) times, left out.
 
         The mean and count of its class are without it, and where `in_covariance` (n,) so is the covariance, by
         the rank-one change of `_Scorer`. For the only example of a class, the score of that class means nothing. The
         scores are those of the classes from the `first` on.
         """
-        check_features(X, len(self.centre))
-        x, means = self._whitened(X.to(self.basis.dtype) - self.centre), self._whitened(self.means)
+        means = self._white_means
         r, others = x - means[y], means[first:]
         distances = x.square().sum(1)[:, None] - 2 * x @ others.T + others.square().sum(1)
         rows = (y >= first).nonzero()[:, 0]
         own = y[rows] - first
         n, w = self.counts[y], (torch.ones_like(y) if weights is None else weights).to(self.counts)
-        left = torch.where(n - w > 1e-6 * w, n - w, n)
+        left = torch.where(n - w > LEFT * w, n - w, n)
         rAr = r.square().sum(1)
         rAr[rows] = distances[rows, own]
         # δᵀAr = xᵀAr − μ_cᵀAr; for the class of the example δ = r n/(n − w)
@@ -190,17 +192,30 @@ class FittedLDA(FittedExpert):
         distances[rows, own] = (rAr * (n / left).square())[rows]
         a = (1 - self.shrinkage) / self.freedom * w * n / left * in_covariance
         distances += (a / (1 - a * rAr))[:, None] * cross.square()
-        counts = self.counts[first:].repeat(len(X), 1)
+        counts = self.counts[first:].repeat(len(x), 1)
         counts[rows, own] = left[rows]
-        return lda_scores(distances, counts, self.count_penalty).to(X.dtype)
+        return lda_scores(distances, counts, self.count_penalty)
+
+    def whitened(self, X: Tensor) -> Tensor:
+        """Examples (n, d) in coordinates in which Σ_λ is the identity."""
+        check_features(X, len(self.centre))
+        return self._whitened(X.to(self.basis.dtype) - self.centre)
 
     def _whitened(self, x: Tensor) -> Tensor:
-        """Centred rows in coordinates in which Σ_λ is the identity."""
+        """The same of centred ones."""
         inside = x @ self.basis
         white = inside * _precisions(self.variances, self.isotropic, self.shrinkage).sqrt()
         if self.basis.shape[1] == len(self.centre):
             return white
         return torch.cat([white, (x - inside @ self.basis.T) / (self.shrinkage * self.isotropic) ** 0.5], 1)
+
+    @cached_property
+    def _white_means(self) -> Tensor:
+        """Class means, whitened. An expert that grew by classes has those of the one before it and of the new ones."""
+        before: FittedLDA | None = self.__dict__.get("_before")
+        if before is None:
+            return self._whitened(self.means)
+        return torch.cat([before._white_means, self._whitened(self.means[len(before.means) :])])
 
     def knows_left_out(self, X: Tensor, y: Tensor) -> bool:
         return X.dtype == self.basis.dtype
@@ -213,15 +228,18 @@ class FittedLDA(FittedExpert):
     def grown(self, X: Tensor, y: Tensor, n_classes: int, weights: Tensor | None = None) -> FittedLDA:
         """Means and counts with the further examples; the covariance stays."""
         weights = torch.ones_like(y) if weights is None else weights
-        counts = torch.cat([self.counts, self.counts.new_zeros(n_classes - len(self.counts))])
-        sums = self.means.new_zeros(n_classes, len(self.centre))
-        sums[: len(self.means)] = self.means * self.counts[:, None]
-        sums.index_add_(0, y, (X.to(sums.dtype) - self.centre) * weights.to(sums)[:, None])
+        known = len(self.counts)
+        counts = torch.cat([self.counts, self.counts.new_zeros(n_classes - known)])
+        touched, place = y.unique(return_inverse=True)  # the others keep their bits
+        means = torch.cat([self.means, self.means.new_zeros(n_classes - known, len(self.centre))])
+        sums = means[touched] * counts[touched, None]
+        sums.index_add_(0, place, (X.to(sums.dtype) - self.centre) * weights.to(sums)[:, None])
         counts = counts.index_add(0, y, weights.to(counts))
-        touched = torch.zeros(n_classes, dtype=torch.bool, device=y.device).index_fill_(0, y, True)
-        means = torch.cat([self.means, sums[len(self.means) :]])
-        means = torch.where(touched[:, None], sums / counts[:, None], means)  # the others keep their bits
-        return replace(self, means=means, counts=counts)
+        means[touched] = sums / counts[touched, None]
+        grown = replace(self, means=means, counts=counts)
+        if not bool((touched < known).any()):
+            grown.__dict__["_before"] = self
+        return grown
 
     def only(self, classes: Tensor) -> FittedLDA:
         return replace(self, means=self.means[classes], counts=self.counts[classes])
@@ -269,6 +287,7 @@ class _Scorer:
     def __init__(self, settings: LDA, examples: Examples) -> None:
         self.examples, self.grid, self.fallback = examples, settings.shrinkages, max(settings.shrinkages)
         self.moments = _Moments.of(examples)
+        assert self.moments.x is not None
         self.x = self.moments.x
         self.means = self.moments.means.to(self.x.dtype)
         self.steady = examples.n_classes > MANY_CLASSES and self.moments.freedom >= STEADY_FREEDOM
@@ -309,7 +328,7 @@ class _Scorer:
         A cell is what is left out of a class together.
         """
         ex = self.examples
-        alone = len(ex.fold_counts) * ex.n_classes + torch.arange(len(ex), device=ex.y.device)
+        alone = ~torch.arange(len(ex), device=ex.y.device)  # −1, −2, …: a cell of its own for each
         cells = torch.where(ex.folds == ALONE, alone, ex.folds * ex.n_classes + ex.y)
         numbers, cell = cells.unique(return_inverse=True)
         removed = self.x.new_zeros(len(numbers), self.x.shape[1])
@@ -326,13 +345,13 @@ class _Scorer:
             return self._scores_of(rows, fold, members, self.grid.index(grid[0]))[None]
         scores = self.x.new_empty(len(grid), len(rows), ex.n_classes)
         for j, k in enumerate(map(self.grid.index, grid)):
-            for members, at in ex.by_fold(rows):
-                scores[j, at] = self._scores_of(rows[at], int(ex.folds[members[0]]), members, k)
+            for fold, members, at in ex.by_fold(rows):
+                scores[j, at] = self._scores_of(rows[at], fold, members, k)
             alone = ex.alone(rows)
             if len(alone) == 0:
                 continue
             single, y = rows[alone], ex.y[rows[alone]]
-            scores[j, alone] = self._scores_of(single, ALONE, single[:0], k)
+            scores[j, alone] = self._scores_of(single, ALONE, single, k)
             left = ex.counts[y] - torch.where(ex.usable, ex.weights, ex.counts[ex.y])[single]
             scores[j, alone, y] = lda_scores(self.to_class[single, k], left.to(scores), self.count_penalties[k])
         return scores
@@ -389,40 +408,42 @@ class _Moments:
     variances: Tensor
     isotropic: float
     freedom: float
-    x: Tensor  # (n, r)
+    x: Tensor | None  # (n, r), unless nobody asks for them
     means: Tensor  # (C, r)
 
     @classmethod
-    def of(cls, examples: Examples) -> _Moments:
+    def of(cls, examples: Examples, rows: bool = True) -> _Moments:
         n, d = examples.X.shape
         weights, blocks = examples.weights, examples.blocks()
         centre = weighted_mean(examples.X, weights)
         span = torch.linalg.qr((examples.X - centre).T).Q if d > n else None
 
-        def coordinates(rows: Tensor, basis: Tensor | None) -> Tensor:
-            x = examples.X[rows] - centre
+        def coordinates(some: Tensor, basis: Tensor | None) -> Tensor:
+            x = examples.X[some] - centre
             return x if basis is None else x @ basis
 
         def class_means(basis: Tensor | None) -> Tensor:
-            parts = (examples.class_sums(coordinates(rows, basis) * weights[rows, None], rows) for rows in blocks)
+            parts = (examples.class_sums(coordinates(some, basis) * weights[some, None], some) for some in blocks)
             return reduce(torch.add, parts) / examples.counts[:, None]
 
         freedom, means = _freedom(examples), class_means(span)
         scatter, squares = [], []
-        for rows in blocks:
-            x = coordinates(rows, span)
-            residuals = x - means[examples.y[rows]]
-            scatter.append((residuals * weights[rows, None]).T @ residuals)
+        for some in blocks:
+            x = coordinates(some, span)
+            residuals = x - means[examples.y[some]]
+            scatter.append((residuals * weights[some, None]).T @ residuals)
             squares.append(x.square().sum(1))
         variances, basis = torch.linalg.eigh(reduce(torch.add, scatter) / freedom)
         variances = variances.clamp(min=0)
         spread = float(weighted_mean(torch.cat(squares), weights))
         isotropic = _trace(variances, spread, d, scale=float(centre.square().sum())) / d
-        basis = basis if span is None else span @ basis
+        within, basis = basis, basis if span is None else span @ basis
+        if not rows:
+            return cls(centre, basis, variances, isotropic, freedom, None, means @ within)
         dtype = torch.float32 if examples.n_classes > MANY_CLASSES else examples.X.dtype
         x = examples.X.new_empty(n, basis.shape[1], dtype=dtype)
-        for rows in blocks:
-            x[rows] = coordinates(rows, basis).to(dtype)
+        for some in blocks:
+            x[some] = coordinates(some, basis).to(dtype)
         return cls(centre, basis, variances, isotropic, freedom, x, class_means(basis))
 
     def fitted(self, examples: Examples, shrinkage: float, count_penalty: float, temperature: float) -> FittedLDA:
@@ -444,7 +465,7 @@ def _freedom(examples: Examples) -> float:
     """ν: n − C for whole weights, and what an unbiased covariance takes for weights below one; 1 if it is none."""
     squares = examples.counts.new_zeros(examples.n_classes).index_add_(0, examples.y, examples.weights.square())
     freedom = float((examples.counts - (squares / examples.counts).clamp(max=1)).sum())
-    if freedom <= 1e-6 * float(examples.counts.sum()):
+    if freedom <= LEFT * float(examples.counts.sum()):
         return 1
     return int(freedom) if freedom.is_integer() else freedom
 

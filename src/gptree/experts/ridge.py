@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -12,8 +13,8 @@ import torch
 from torch import Tensor
 
 from gptree.experts.base import Expert, Fit, FittedExpert, LeftOutAt, ScoreCache, positive_grid
-from gptree.experts.calibration import CalibrationRows, choose, fill_own, fit_tempered, tempered_at, tempering_bytes
-from gptree.experts.examples import ALONE, Examples, check_features, shot_folds
+from gptree.experts.calibration import CalibrationRows, choose, fit_tempered, tempered_at, tempering_bytes
+from gptree.experts.examples import ALONE, Examples, check_features, shot_folds, stable_order
 from gptree.experts.products import DOUBLE_UP_TO, check_unit_length, chunks, shared_products
 from gptree.experts.scorers import KernelScores, LinearScores
 from gptree.maths.frozen import Parts
@@ -145,16 +146,17 @@ class KernelRidge(Expert):
             penalties = (choose(_KernelScorer(penalties, part, len(part)), part, CalibrationRows.of(part)).value,)
         return fit_tempered(_KernelScorer(penalties, examples, self.at_most, points), examples)
 
-    def regression(self, examples: Examples, penalty: float) -> FittedKernelRidge:
-        """Fit with a penalty that is tried, and leave nothing out."""
-        return _KernelScorer((penalty,), examples, self.at_most).regression(penalty)
+    def scores_at(self, X: Tensor, examples: Examples) -> list[Tensor]:
+        """Untempered scores (T, C) at new points with each penalty, nothing left out."""
+        scorer = _KernelScorer(self.penalties, examples, self.at_most)
+        cross = _kernel(X.to(scorer.points.dtype), scorer.points)
+        return [(cross @ scorer.weights(penalty)).to(X.dtype) for penalty in self.penalties]
 
     def fit_at(self, examples: Examples, penalty: float, temperature: float = 1.0) -> Fit:
         """Fit with a penalty and a temperature that were chosen elsewhere."""
         scorer = _KernelScorer((penalty,), examples, self.at_most)
-        everyone = torch.arange(len(examples), device=examples.y.device)
-        scores = fill_own(scorer.scores((penalty,), everyone)[0], examples, everyone)
-        return Fit(scorer.fitted(penalty, temperature), temperature * scores, examples.usable)
+        at = tempered_at(scorer, penalty, temperature, examples)
+        return Fit(scorer.fitted(penalty, temperature), at, examples.usable)
 
 
 @dataclass(frozen=True, eq=False)
@@ -250,7 +252,7 @@ class FittedKernelRidge(FittedExpert):
         return KernelScores(parts.products(self.points), self.temperature * self.weights)
 
     def knows_left_out(self, X: Tensor, y: Tensor) -> bool:
-        order = shot_folds(y, max_folds=len(y) + 1).argsort(stable=True)  # as `Examples.in_shot_order`
+        order = stable_order(shot_folds(y, max_folds=sys.maxsize))  # as `Examples.in_shot_order`
         rows = order[: len(self.points)].sort().values
         return torch.equal(X[rows].to(self.points.dtype), self.points)
 
@@ -272,7 +274,7 @@ def _kernel(a: Tensor, b: Tensor) -> Tensor:
 
 class _Solution(NamedTuple):
     left_out: Tensor  # (m, C) left-out predictions of the points that were fitted
-    weights: Tensor  # of the fitted expert
+    weights: Tensor  # of the fitted expert; of `_LinearScorer`, in its eigenvectors
 
 
 @dataclass(frozen=True, eq=False)
@@ -339,11 +341,13 @@ class _LinearScorer(_Scorer):
         if len(features) < features.shape[1]:  # the eigenvectors within the span of the examples, from the smaller side
             spectrum, left = torch.linalg.eigh(features @ features.T)
             inside = spectrum > torch.finfo(spectrum.dtype).eps * spectrum[-1]
-            self.rotation = features.T @ (left[:, inside] / spectrum[inside].sqrt())
-            spectrum = spectrum[inside]
+            self.spectrum, left = spectrum[inside], left[:, inside]
+            self.B = left * self.spectrum.sqrt()
+            self.rotated = lambda values: features.T @ (left @ (values / self.spectrum.sqrt()[:, None]))
         else:
-            spectrum, self.rotation = torch.linalg.eigh(features.T @ features)
-        self.spectrum, self.B = spectrum.clamp(min=0), features @ self.rotation
+            spectrum, rotation = torch.linalg.eigh(features.T @ features)
+            self.spectrum, self.B = spectrum.clamp(min=0), features @ rotation
+            self.rotated = lambda values: rotation @ values
         self.moments = examples.class_sums(self.B * self.targets.root[:, None]).T  # BᵀW^½Y
 
     def _solve(self, penalty: float) -> _Solution:
@@ -356,13 +360,13 @@ class _LinearScorer(_Scorer):
 
         residuals = self.targets.added_to(-B @ coefficients)
         z = self.targets.left_out(residuals, block, 1 - B.square() @ shrink)
-        return _Solution(z, self.rotation @ coefficients)
+        return _Solution(z, coefficients)
 
     def scores(self, grid: tuple[float, ...], rows: Tensor) -> Tensor:
         return torch.stack([self.solution(penalty).left_out[rows] for penalty in grid])
 
     def fitted(self, value: float, temperature: float) -> FittedRidge:
-        return FittedRidge(self.solution(value).weights, value, temperature)
+        return FittedRidge(self.rotated(self.solution(value).weights), value, temperature)
 
 
 class _KernelScorer(_Scorer):
@@ -392,19 +396,19 @@ class _KernelScorer(_Scorer):
         # paper (1)
         return torch.linalg.cholesky(K)
 
-    def regression(self, penalty: float) -> FittedKernelRidge:
-        """Fitted without left-out predictions, untempered."""
+    def weights(self, penalty: float) -> Tensor:
+        """Those of the regression (m, C), without left-out predictions."""
         factor = self._factor(penalty)
         targets = self.targets.added_to(factor.new_zeros(len(factor), self.examples.n_classes))
-        weights = torch.cholesky_solve(targets, factor).mul_(self.targets.root[:, None])
-        return FittedKernelRidge(self.points, weights, penalty, 1.0)
+        return torch.cholesky_solve(targets, factor).mul_(self.targets.root[:, None])
 
     def _solve(self, penalty: float) -> _Solution:
         factor = self._factor(penalty)  # with many points such a matrix is the largest thing in memory
         P = torch.cholesky_inverse(factor)
         del factor
         root = self.targets.root[:, None]
-        PY = P @ self.targets.added_to(P.new_zeros(len(P), self.examples.n_classes))
+        # P W^½Y: a column for each class is the sum of those of its examples
+        PY = P.new_zeros(len(P), self.examples.n_classes).index_add_(1, self.targets.y, P * self.targets.root)
         z = self.targets.left_out(PY, lambda members: P[members[:, None], members], P.diagonal())
         return _Solution(z, PY * root)
 

@@ -29,6 +29,7 @@ class LinearScores(nn.Module):
     centre: Tensor | None
     basis: Tensor | None
     spread: Tensor
+    outside: Any
     shares: Tensor
 
     def __init__(
@@ -42,7 +43,7 @@ class LinearScores(nn.Module):
         self.register_buffer("weights", weights)
         self.register_buffer("bias", bias)
         self.register_buffer("centre", centre)
-        basis, spread, self.outside, shares = (None, None, 0.0, None) if metric is None else metric
+        basis, spread, self.outside, shares = (None,) * 4 if metric is None else metric
         self.register_buffer("basis", basis)
         self.register_buffer("spread", spread)
         self.register_buffer("shares", shares)
@@ -108,7 +109,7 @@ class FrozenDensityScores(DensityScores):
         labels = self.labels
         points = torch.arange(len(labels), device=labels.device)
         shape = (len(self.masses), len(labels))
-        self.sums = parts.sums(labels, points, torch.ones_like(self.masses[:1]).expand(len(labels)), shape)
+        self.sums = parts.sums(labels, points, self.masses.new_ones(len(labels)), shape)
 
     def _added(self, terms: Tensor) -> Tensor:
         return self.sums(terms)
@@ -339,18 +340,21 @@ class BaseNovelScores(nn.Module):
         root_weights: Sequence[float],
         bias: float,
         novel_weights: Sequence[float],
+        sharpness: float,
     ) -> None:
         super().__init__()
-        self.base, self.scores, self.bias = base, nn.ModuleList(scores), bias
+        self.base, self.scores, self.bias, self.sharpness = base, nn.ModuleList(scores), bias, sharpness
         self.root_weights, self.novel_weights = tuple(root_weights), tuple(novel_weights)
 
     def forward(self, rows: Rows) -> Tensor:
         base = self.base(rows).to(rows.x.dtype).log_softmax(1)
+        if self.sharpness != 1:
+            base = (self.sharpness * base).log_softmax(1)
         logs = [score(rows).to(rows.x.dtype) for score in self.scores]
         total, n_base = pooled_scores(logs, self.root_weights), base.shape[1]
         odds = total[:, n_base:].logsumexp(1) - total[:, :n_base].logsumexp(1) + self.bias
         novel = pooled_scores([log[:, n_base:] for log in logs], self.novel_weights).log_softmax(1)
-        is_novel, is_base = log_sigmoids(odds[:, None])
+        is_novel, is_base = log_sigmoids(self.sharpness * odds[:, None])
         return torch.cat([base + is_base, novel + is_novel], 1)
 
 

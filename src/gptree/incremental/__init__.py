@@ -1,8 +1,8 @@
 """Classes that keep arriving: what is kept, where new classes go, and a journal of what happened."""
 
 from gptree.incremental.base import base_experts, base_novelty, base_of, fit_base, with_novel_experts
-from gptree.incremental.exemplars import Herding, KMeansExemplars, KMeansPlusPlusExemplars, Selection
-from gptree.incremental.journal import BaseClass, ClassRegistry, Entry, NovelClass, replay
+from gptree.incremental.exemplars import Herding, KMeansExemplars, KMeansPlusPlusExemplars, Selection, condensed
+from gptree.incremental.journal import BaseClass, ClassRegistry, Entry, NovelClass, replay, with_classes
 from gptree.incremental.kernels import joined_kernels
 from gptree.incremental.sessions import grow
 from gptree.incremental.state import BaseState, GrownState, GrowthConfig, Novelty
@@ -10,6 +10,7 @@ from gptree.incremental.strategies import (
     Build,
     Graft,
     Growth,
+    Logarithmic,
     Placement,
     RebuildTree,
     SessionTree,
@@ -30,6 +31,7 @@ __all__ = [
     "Herding",
     "KMeansExemplars",
     "KMeansPlusPlusExemplars",
+    "Logarithmic",
     "NovelClass",
     "Novelty",
     "Placement",
@@ -41,9 +43,11 @@ __all__ = [
     "base_experts",
     "base_novelty",
     "base_of",
+    "condensed",
     "fit_base",
     "grow",
     "joined_kernels",
     "replay",
+    "with_classes",
     "with_novel_experts",
 ]

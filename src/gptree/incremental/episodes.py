@@ -25,7 +25,6 @@ from gptree.experts import (
     FittedPool,
     FittedRandomFeatures,
     KernelDensity,
-    KernelRidge,
     NovelClassExperts,
     RandomFeatures,
     best_temperature,
@@ -36,17 +35,20 @@ from gptree.experts import (
     temperature_centre,
     weighted_mean,
 )
+from gptree.experts.novel import RIDGE
+from gptree.experts.products import working_dtype
 from gptree.incremental.exemplars import Exemplars, select_exemplars
 from gptree.incremental.strategies import Growth
 
-#: Shares of the base classes that become novel, one episode each.
+#: Shares of the base classes that become novel, one episode each; of more classes than this, only the first and last.
 NOVEL_SHARES = (0.1, 0.2, 0.35, 0.5)
+MANY_CLASSES = 500
 #: Queries of a class, at most; base classes keep at least four fifths of their examples.
 MAX_QUERIES = 12
 KEPT_SHARE = 0.8
 #: Queries × classes of an episode, at most, unless that leaves fewer than the second number of queries.
-MAX_SCORES = 2**19
-MIN_QUERIES = 1_000
+MAX_SCORES = 2**17
+MIN_QUERIES = 500
 
 SHRINKAGES = (0.05, 0.2, 0.5, 0.7, 0.9, 1.0)
 COUNT_WEIGHTS = (0.0, 0.15, 0.5, 1.0)
@@ -95,17 +97,20 @@ def learn_novel_experts(
     lda, random_lda = _discriminants(examples, base)
     density = exemplar_density(X[rows], y[rows], masses, len(hashes))
 
-    episodes = [
-        make_episode(X, y, hashes, share, growth, [seed, k], held_out, weights) for k, share in enumerate(NOVEL_SHARES)
-    ]
+    def random_features(x: Tensor) -> Tensor:
+        return random_lda.features(x).to(working_dtype(len(X), X.dtype))
+
+    shares = list(enumerate(NOVEL_SHARES))
+    shares = shares if len(hashes) <= MANY_CLASSES else [shares[0], shares[-1]]
+    episodes = [make_episode(X, y, hashes, share, growth, [seed, k], held_out, weights) for k, share in shares]
     episodes = [episode for episode in episodes if episode is not None]
     choices = [
         _choose_lda(episodes, lda, lambda x: x),
-        _choose_lda(episodes, random_lda.expert, lambda x: random_lda.features(x).to(x.dtype)),
+        _choose_lda(episodes, random_lda.expert, random_features),
         _choose_density(episodes, density),
     ]
     ridge: dict[str, float] = {}
-    if KernelRidge().pays(len(hashes)):
+    if RIDGE.pays(len(hashes)):
         choices.append(_choose_ridge(episodes, X[rows]))
         ridge = choices[-1].settings
     logs = [torch.stack([choice.logs[e] for choice in choices]) for e in range(len(episodes))]
@@ -133,7 +138,7 @@ def _discriminants(examples: Examples, base: FittedExpert) -> tuple[FittedLDA, F
         return isinstance(expert, FittedLDA) and torch.equal(expert.counts.to(examples.counts), examples.counts)
 
     parts = _parts(base)
-    lda = next((e for e in parts if isinstance(e, FittedLDA) and usable(e)), None) or FittedLDA.of(examples)
+    lda: Any = next(filter(usable, parts), None) or FittedLDA.of(examples)
     random = [e for e in parts if isinstance(e, FittedRandomFeatures) and usable(e.expert)]
     if random:
         return lda, random[0]
@@ -173,7 +178,7 @@ def make_episode(
     order = np.concatenate([np.sort(order[n_novel:]), np.sort(order[:n_novel])])
     n_base = C - n_novel
     codes = y.cpu().numpy()
-    counted = torch.ones_like(X[:, 0]) if weights is None else weights.to(X)
+    counted = X.new_ones(len(X)) if weights is None else weights.to(X)
     usable = np.ones(len(codes), dtype=bool) if held_out is None else held_out
     by_class = np.split(np.argsort(codes, kind="stable"), np.cumsum(np.bincount(codes, minlength=C))[:-1])
     kept, shots, queries = [], [], []
@@ -237,7 +242,7 @@ def _best(
         torch.cat([getattr(e, name) for e in episodes]) if episodes else torch.tensor([])
         for name in ("labels", "weights")
     )
-    if len(labels) == 0:
+    if not len(labels):
         settings, scores = candidates[-1]
         temperature = temperature_centre(probe(), spread=2.0)
     else:
@@ -257,14 +262,16 @@ def _choose_lda(episodes: list[Episode], whole: FittedExpert, features: Callable
     D, the mean of n/(n+1)·(distance) over queries of base classes and their own class, is averaged over the episodes.
     """
     assert isinstance(whole, FittedLDA)
+    kind = episodes[0].queries.dtype if episodes else whole.means.dtype
     fitted, queries = [], []
+    cache: dict[Any, Any] = {}
     for e in episodes:
         base = FittedLDA.of(replace(e.base, X=features(e.base.X)))
         fitted.append(base.grown(features(e.shots), e.shot_labels, e.n_classes, e.shot_weights))
         queries.append(features(e.queries))
     candidates = []
     for shrinkage in SHRINKAGES:
-        distances = [replace(f, shrinkage=shrinkage).distances(q) for f, q in zip(fitted, queries, strict=True)]
+        distances = [replace(f, shrinkage=shrinkage).distances(q, cache) for f, q in zip(fitted, queries, strict=True)]
         spread = []
         for e, f, d in zip(episodes, fitted, distances, strict=True):
             old = e.labels < e.n_base
@@ -272,7 +279,7 @@ def _choose_lda(episodes: list[Episode], whole: FittedExpert, features: Callable
             spread.append(weighted_mean(n / (n + 1) * d[old, e.labels[old]], e.weights[old]))
         D = float(torch.stack(spread).nanmean().nan_to_num(len(whole.centre))) if spread else len(whole.centre)
         for weight in COUNT_WEIGHTS:
-            scores = [lda_scores(d, f.counts, weight * D) for d, f in zip(distances, fitted, strict=True)]
+            scores = [lda_scores(d, f.counts, weight * D).to(kind) for d, f in zip(distances, fitted, strict=True)]
             candidates.append(({"shrinkage": shrinkage, "count_penalty": weight * D}, scores))
     return _best(candidates, episodes, lambda: lda_scores(whole.distances(whole.means + whole.centre), whole.counts, 0))
 
@@ -296,12 +303,8 @@ def _choose_ridge(episodes: list[Episode], exemplars: Tensor) -> _Choice:
         labels = torch.cat([e.base.y[rows], e.shot_labels])
         weights = torch.cat([e.base.weights[rows], e.shot_weights])
         points.append(Examples.of(torch.cat([e.base.X[rows], e.shots]), labels, e.n_classes, weights=weights))
-    candidates = []
-    for penalty in KernelRidge().penalties:
-        scores = []
-        for e, memory in zip(episodes, points, strict=True):
-            scores.append(KernelRidge().regression(memory, penalty).scores(e.queries))
-        candidates.append(({"penalty": penalty}, scores))
+    by_episode = [RIDGE.scores_at(e.queries, memory) for e, memory in zip(episodes, points, strict=True)]
+    candidates = [({"penalty": p}, [scores[k] for scores in by_episode]) for k, p in enumerate(RIDGE.penalties)]
     return _best(candidates, episodes, lambda: (exemplars @ exemplars.T).sub(1).exp())
 
 

@@ -67,7 +67,8 @@ class Herding(Selection):
         mean, total = np.average(features, 0, weights), np.zeros(features.shape[1])
         taken: list[int] = []
         for k in range(1, count + 1):
-            gaps = np.square(mean - (total + features) / k).sum(1)
+            gaps = mean - (total + features) / k
+            gaps = np.einsum("ij,ij->i", gaps, gaps)
             gaps[taken] = np.inf
             taken.append(int(first_nearest(gaps)))
             total = total + features[taken[-1]]
@@ -125,5 +126,25 @@ def select_exemplars(
     return Exemplars(np.concatenate(rows), np.concatenate(masses))
 
 
+def condensed(
+    features: np.ndarray,
+    y: np.ndarray,
+    count: int,
+    selection: Selection,
+    hashes: np.ndarray,
+    seed: int,
+    weights: np.ndarray | None = None,
+) -> Exemplars:
+    """As `select_exemplars`, but what each counts for is exactly what is nearest to it: a class keeps its total."""
+    rows = select_exemplars(features, y, count, selection, hashes, seed, weights=weights).rows
+    masses = np.empty(len(rows))
+    for c in range(len(hashes)):
+        members, chosen = np.flatnonzero(y == c), np.flatnonzero(y[rows] == c)
+        nearest = first_nearest(_distances(features[rows[chosen]], features[members]))
+        nearest[np.searchsorted(members, rows[chosen])] = np.arange(len(chosen))  # each stands for itself at least
+        masses[chosen] = np.bincount(nearest, None if weights is None else weights[members], minlength=len(chosen))
+    return Exemplars(rows, masses)
+
+
 def _distances(x: np.ndarray, other: np.ndarray) -> np.ndarray:
-    return np.square(x).sum(1)[:, None] - 2 * x @ other.T + np.square(other).sum(1)
+    return np.square(x).sum(1)[:, None] - 2 * x @ other.T

@@ -16,40 +16,51 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gptree.experts import FittedExpert, weighted_mean
-from gptree.incremental.journal import ClassRegistry
+from gptree.experts import FittedExpert, GrownScores, shot_folds, weighted_mean
+from gptree.incremental.journal import BaseClass, ClassRegistry
 from gptree.incremental.kernels import joined_kernels
+from gptree.incremental.memorised import class_spreads, wider
 from gptree.incremental.state import BaseState, GrownState, GrowthConfig
 from gptree.incremental.strategies import Placement
 from gptree.inference import Diagnostics, Grams, NodePredictor, fit_nodes, on_rows
 from gptree.maths.kernels import batch_shape, node_kernels
 from gptree.maths.sphere import unit_length
-from gptree.model import ForestModel, TrainingData, node_problems
-from gptree.tree import ClassTree, build_tree, surviving
+from gptree.model import ForestModel, PathOdds, PathTable, TrainingData, node_problems
+from gptree.model.node_data import NEW
+from gptree.tree import ClassTree, build_tree, join, label_hashes, surviving
+
+#: Examples of earlier classes that a new root is fitted to, at most.
+ROOT_ROWS = 2_000
+
+#: In place of a row of the base model.
+NO_TWIN = -1
 
 
 def grow(
     base: BaseState, registry: ClassRegistry, config: GrowthConfig, previous: GrownState | None = None
 ) -> GrownState:
     """The model of this registry; `previous` may save fitting sessions again that it has fitted already."""
-    if previous is not None and not _fits(previous, base):
-        previous = None
-    if previous is not None and _same(previous.registry, registry):
+    if previous is not None and _same(previous.registry, registry) and _fits(previous, base):
         return replace(previous, registry=registry)
     memory = _Memory.of(base, registry)
-    touched = [c.number for c in registry.base if len(c.extra)]
+    touched = [c.number for c in registry.base if c.origins]
     # paper section 3.4
     frozen = _pruned(base, registry)
     if touched:
         frozen = _refitted(base, registry, config, memory, frozen, touched)
     if not registry.novel:
-        expert, left_out = _experts(base, registry, config, memory)
+        expert, left_out = _base_expert(base, registry, config, memory), None
+        if expert is not None:
+            later = config.on_sphere(memory.later)
+            left_out = _base_left_out(base, memory, memory.rows[: memory.n_exemplars], later)
         return GrownState(registry, frozen.over(memory.features), expert, memory.rows, memory.y, left_out)
     if not config.strategy.layered:
         return _extended(base, registry, config, frozen, memory)
     layers: list[GrownState] = []
-    for k in range(len(registry.sessions)):
-        part = _up_to(registry, k)
+    sessions = registry.sessions
+    for k, last in enumerate(np.cumsum(config.strategy.groups(len(sessions))).tolist()):
+        places = sorted(place for session in sessions[:last] for place in session)
+        part = replace(registry, novel=tuple(registry.novel[i] for i in places))
         known = previous.layers[k] if previous is not None and len(previous.layers) > k else None
         if known is not None and _same(known.registry, part):
             layers.append(known)
@@ -82,7 +93,7 @@ class _Memory:
     """(k, d) later examples, the end of `features`."""
     later_y: Tensor
     twins: Tensor
-    """(k,) the row of the base model that a later example of a base class equals, −1 if there is none."""
+    """(k,) the row of the base model that a later example of a base class equals, `NO_TWIN` if there is none."""
     kept: Tensor
     """(B,) numbers, in the base session, of the base classes that are still there."""
     place: Tensor
@@ -92,15 +103,15 @@ class _Memory:
     def of(cls, base: BaseState, registry: ClassRegistry) -> _Memory:
         device = base.X.device
         kept = torch.tensor([c.number for c in registry.base], device=device)
-        parts = [c.extra for c in registry.base] + [c.features for c in registry.novel]
-        later = torch.cat(parts)
-        sizes = torch.tensor([len(part) for part in parts], device=device)
-        later_y = torch.arange(len(parts), device=device).repeat_interleave(sizes)
+        taught = [c for c in (*registry.base, *registry.novel) if c.origins]
+        later = torch.cat([base.X[:0], *(c.extra if isinstance(c, BaseClass) else c.features for c in taught)])
+        sizes = torch.tensor([len(c.origins) for c in (*registry.base, *registry.novel)], device=device)
+        later_y = torch.arange(len(sizes), device=device).repeat_interleave(sizes)
         place = torch.as_tensor(registry.base_places(base.n_classes), device=device)
         exemplars = base.exemplars[place[base.y[base.exemplars]] >= 0]
         rows = torch.cat([exemplars, len(base.X) + torch.arange(len(later), device=device)])
         y = torch.cat([place[base.y[exemplars]], later_y])
-        weights = torch.cat([base.row_weights[exemplars], *(c.weights for c in (*registry.base, *registry.novel))])
+        weights = torch.cat([base.row_weights[exemplars], *(c.weights for c in taught)])
         twins = _twins(base, registry, len(later))
         return cls(torch.cat([base.X, later]), rows, y, weights, later, later_y, twins, kept, place)
 
@@ -121,12 +132,12 @@ def _twins(base: BaseState, registry: ClassRegistry, n_later: int) -> Tensor:
     """See `_Memory.twins`."""
     found: list[int] = []
     for c in registry.base:
-        if not len(c.extra):
+        if not c.origins:
             continue
         rows = (base.y == c.number).nonzero()[:, 0].tolist()
         known = {(x + 0.0).tobytes(): row for row, x in zip(rows, base.X[rows].cpu().numpy(), strict=True)}
-        found += [known.get((x + 0.0).tobytes(), -1) for x in c.extra.cpu().numpy()]
-    return torch.tensor(found + [-1] * (n_later - len(found)), dtype=torch.long, device=base.X.device)
+        found += [known.get((x + 0.0).tobytes(), NO_TWIN) for x in c.extra.cpu().numpy()]
+    return torch.tensor(found + [NO_TWIN] * (n_later - len(found)), dtype=torch.long, device=base.X.device)
 
 
 def _fits(grown: GrownState, base: BaseState) -> bool:
@@ -134,33 +145,26 @@ def _fits(grown: GrownState, base: BaseState) -> bool:
     return torch.equal(grown.model.predictor.grams.X, _Memory.of(base, grown.registry).features)
 
 
-def _up_to(registry: ClassRegistry, session: int) -> ClassRegistry:
-    """The registry with the first sessions only."""
-    last = [place for places in registry.sessions[: session + 1] for place in places]
-    return replace(registry, novel=tuple(registry.novel[i] for i in sorted(last)))
-
-
 def _same(a: ClassRegistry, b: ClassRegistry) -> bool:
     """Whether two registries give the same model, but for what the classes are called."""
 
-    def identity(registry: ClassRegistry) -> list[Any]:
-        return [(c.number, c.origins) for c in registry.base] + [(c.key, c.origins) for c in registry.novel]
+    def alike(one: Any, other: Any) -> bool:
+        if one is other:
+            return True
+        if isinstance(one, BaseClass):
+            names, tensors = ("number", "origins"), ("extra", "weights")
+        else:
+            names, tensors = ("key", "origins"), ("features", "weights", "arrival")
+        same = all(getattr(one, name) == getattr(other, name) for name in names)
+        return same and all(torch.equal(getattr(one, name), getattr(other, name)) for name in tensors)
 
-    def tensors(registry: ClassRegistry) -> list[Tensor]:
-        base = [part for c in registry.base for part in (c.extra, c.weights)]
-        return base + [part for c in registry.novel for part in (c.features, c.weights, c.arrival)]
-
-    return identity(a) == identity(b) and all(map(torch.equal, tensors(a), tensors(b)))
+    sizes = [(len(each.base), len(each.novel)) for each in (a, b)]
+    return sizes[0] == sizes[1] and all(map(alike, (*a.base, *a.novel), (*b.base, *b.novel)))
 
 
 def _means(base: BaseState, registry: ClassRegistry) -> np.ndarray:
     """Class means (C, d) of the mapped features: of base classes from what their exemplars stand for."""
-    weights = base.exemplar_weights
-    y = base.y[base.exemplars]
-    sums = base.X.new_zeros(base.n_classes, base.X.shape[1])
-    sums.index_add_(0, y, base.X[base.exemplars] * weights[:, None])
-    means = sums / torch.bincount(y, weights, minlength=base.n_classes)[:, None]
-    kept = means[[c.number for c in registry.base]]
+    kept = base.exemplar_means[[c.number for c in registry.base]]
     novel = [weighted_mean(c.features[: c.first], c.arrival[: c.first])[None] for c in registry.novel]
     return torch.cat([kept, *novel]).double().cpu().numpy()
 
@@ -168,39 +172,67 @@ def _means(base: BaseState, registry: ClassRegistry) -> np.ndarray:
 # --------------------------------------------------------------------------------------------------------- the experts
 
 
-def _experts(
+def _base_expert(
     base: BaseState, registry: ClassRegistry, config: GrowthConfig, memory: _Memory
-) -> tuple[FittedExpert | None, Tensor | None]:
-    """Experts over all classes, and their left-out log-probabilities (n, C) at the examples in memory."""
-    if base.expert is None:
-        return None, None
-    kept = memory.kept
-    later = config.on_sphere(memory.later)
-    n_extra = sum(len(c.extra) for c in registry.base)
+) -> FittedExpert | None:
+    """The expert of the base classes still there, with what came later."""
     expert = base.expert
+    if expert is None:
+        return None
+    n_extra = sum(len(c.origins) for c in registry.base)
     if n_extra:
-        extra_y = kept[memory.later_y[:n_extra]]
-        expert = expert.grown(later[:n_extra], extra_y, base.n_classes, memory.later_weights[:n_extra])
-    expert = _of_kept(expert, memory)
-    left_out = _base_left_out(base, memory, memory.rows[: memory.n_exemplars], later)
-    if not registry.novel:
-        return expert, left_out
+        later, extra_y = config.on_sphere(memory.later[:n_extra]), memory.kept[memory.later_y[:n_extra]]
+        expert = expert.grown(later, extra_y, base.n_classes, memory.later_weights[:n_extra])
+    return _of_kept(expert, memory)
+
+
+def _experts(
+    base: BaseState, registry: ClassRegistry, config: GrowthConfig, memory: _Memory, rows: Tensor
+) -> tuple[FittedExpert | None, GrownScores | None]:
+    """Experts over all classes, and their left-out log-probabilities (n, C) at the examples in memory.
+
+    They are known at once at `rows` of the memory.
+    """
+    expert = _base_expert(base, registry, config, memory)
+    if expert is None:
+        return None, None
     assert base.novel_experts is not None
-    return base.novel_experts.grown(expert, kept, later, memory.later_y, left_out, memory.weights)
+    later, m = config.on_sphere(memory.later), memory.n_exemplars
+
+    def of_base(asked: Tensor) -> Tensor:
+        old, new = asked < m, asked[asked >= m] - m
+        found = _base_left_out(base, memory, memory.rows[asked[old]], later[new], new)
+        order = torch.cat([old.nonzero()[:, 0], (~old).nonzero()[:, 0]])
+        return torch.empty_like(found).index_copy_(0, order, found)
+
+    known = memory.kept, later, memory.later_y, of_base, memory.weights, rows
+    return base.novel_experts.grown(expert, *known, _is_memorised(base, memory, later))
 
 
-def _base_left_out(base: BaseState, memory: _Memory, rows: Tensor, later: Tensor) -> Tensor:
+def _is_memorised(base: BaseState, memory: _Memory, later: Tensor) -> bool:
+    """Whether the novel classes say that the network behind the features knew the base by heart."""
+    if base.spreads is None:
+        return False
+    novel = memory.later_y >= len(memory.kept)
+    numbers = memory.later_y[novel] - len(memory.kept)
+    spreads = class_spreads(later[novel], numbers, int(numbers.max()) + 1, memory.later_weights[novel])
+    return wider(base.spreads[memory.kept], spreads) is not None
+
+
+def _base_left_out(
+    base: BaseState, memory: _Memory, rows: Tensor, later: Tensor, numbers: Tensor | None = None
+) -> Tensor:
     """Log-probabilities of the base classes still there, at rows of the base and then at later examples (k, d).
 
     The base session never saw the latter: they are left out of its experts as these are. One that equals a row of the
-    base it did see, and what is left out there is left out here.
+    base it did see, and what is left out there is left out here. They are the first later ones, or those `numbers`.
     """
     assert base.expert is not None
     assert base.left_out is not None
-    twins = memory.twins[: len(later)]
+    twins = memory.twins[: len(later)] if numbers is None else memory.twins[numbers]
     at_rows, at_twins = (base.left_out[each][:, memory.kept].log_softmax(1) for each in (rows, twins))
     at_later = _of_kept(base.expert, memory).log_probabilities(later)
-    return torch.cat([at_rows, torch.where(twins[:, None] < 0, at_later, at_twins)])
+    return torch.cat([at_rows, torch.where(twins[:, None] == NO_TWIN, at_later, at_twins)])
 
 
 def _of_kept(expert: FittedExpert, memory: _Memory) -> FittedExpert:
@@ -256,7 +288,7 @@ def _refitted(
 
     A row stands for several examples, which its likelihood weight says.
     """
-    n_extra = sum(len(c.extra) for c in registry.base)
+    n_extra = sum(len(c.origins) for c in registry.base)
     held = (memory.place[base.y] >= 0).nonzero()[:, 0]
     rows = torch.cat([held, len(base.X) + torch.arange(n_extra, device=base.X.device)])
     weights = torch.cat([base.stands_for[held], memory.later_weights[:n_extra]])
@@ -268,7 +300,7 @@ def _refitted(
     data = TrainingData(memory.features[rows], y.cpu().numpy(), keys, scores, weights)
     numbers = [i for i, c in enumerate(registry.base) if c.number in touched]
     known = [
-        np.where([np.isin(numbers, tree.members(v)).any() for v in range(tree.n_nodes)], -1, nodes)
+        np.where([np.isin(numbers, tree.members(v)).any() for v in range(tree.n_nodes)], NEW, nodes)
         for tree, nodes in zip(frozen.trees, frozen.node_of, strict=True)
     ]
     return _Frozen.of(_fitted(frozen.model, frozen.trees, known, data, rows, memory.features, config))
@@ -278,12 +310,11 @@ def _extended(
     base: BaseState, registry: ClassRegistry, config: GrowthConfig, frozen: _Frozen, memory: _Memory
 ) -> GrownState:
     """Novel classes placed in every tree, and the nodes that are new to it fitted to the examples in memory."""
-    expert, left_out = _experts(base, registry, config, memory)
     means = _means(base, registry)
     keys = [base.keys[c.number] for c in registry.base] + [c.key for c in registry.novel]
-    sessions = [len(registry.base) + np.array(places) for places in registry.sessions]
-    kept, novel = means[: len(registry.base)], means[len(registry.base) :]
-    similar = (unit_length(novel) @ unit_length(kept).T).argmax(1)
+    n_base = len(registry.base)
+    sessions = [n_base + np.array(places) for places in registry.sessions]
+    similar = (unit_length(means[n_base:]) @ unit_length(means[:n_base]).T).argmax(1)
     placed: list[Placement] = []
     for tree, seed in zip(frozen.trees, config.tree_seeds, strict=True):
 
@@ -291,18 +322,53 @@ def _extended(
             return build_tree(config.tree, means[classes], [keys[c] for c in classes], seed)
 
         placed.append(config.strategy.place(tree, sessions, build, similar))
-    y = memory.y.cpu().numpy()
-    # a class counts for no more than a novel one does on average
-    counts = np.bincount(y, memory.weights.double().cpu().numpy())
-    shots = counts[len(registry.base) :].mean()
-    balance = torch.as_tensor(np.minimum(1.0, shots / counts)[y]).to(base.X)
-    data = TrainingData(memory.X, y, keys, left_out, balance * memory.weights)
     # −1 is a new node there, and the last entry here
-    known = [np.append(nodes, -1)[place.base_nodes] for place, nodes in zip(placed, frozen.node_of, strict=True)]
-    trees = tuple(place.tree for place in placed)
+    known = [np.append(nodes, NEW)[place.base_nodes] for place, nodes in zip(placed, frozen.node_of, strict=True)]
+    joined = [place.novel for place in placed if place.novel is not None]
+    first = len(keys) - joined[0].n_classes if len(joined) == len(placed) else None
+    seen = _seen(memory, first, label_hashes(keys))
+    expert, left_out = _experts(base, registry, config, memory, seen)
+    y = memory.y.cpu().numpy()
+    counts = np.bincount(y, memory.weights.double().cpu().numpy())
+    most = counts if config.session_exemplars is None else np.minimum(counts, np.bincount(y))
+    # a class counts for no more than a novel one does on average; one whose rows stand for others as its rows do
+    balance = torch.as_tensor((np.minimum(most, most[n_base:].mean()) / counts)[y]).to(base.X)
+    scores = None
+    if left_out is not None:
+        scores = left_out.dense() if first is None else _path_odds(joined, left_out, memory, seen, first, n_base)
+    y = y[seen.cpu().numpy()]
+    data = TrainingData(memory.X[seen], y, keys, scores, (balance * memory.weights)[seen])
+    trees, rows = tuple(place.tree for place in placed), memory.rows[seen]
     keeps = not config.strategy.rebuilds
-    model = _fitted(frozen.model, trees, known, data, memory.rows, memory.features, config, keeps)
+    model = _fitted(frozen.model, trees, known, data, rows, memory.features, config, keeps)
     return GrownState(registry, model, expert, memory.rows, memory.y, left_out)
+
+
+def _seen(memory: _Memory, first: int | None, hashes: np.ndarray) -> Tensor:
+    """Which examples in memory new nodes are fitted to: all, or of those below class `first` at most `ROOT_ROWS`.
+
+    These are taken evenly: the first of every class before the second of any, classes by the hashes of their labels.
+    """
+    everyone = torch.arange(len(memory.y), device=memory.y.device)
+    before = everyone if first is None else everyone[memory.y < first]
+    if first is None or len(before) <= ROOT_ROWS:
+        return everyone
+    y = memory.y[before]
+    turn = torch.as_tensor(hashes[:first].argsort().argsort(), device=y.device)[y]
+    in_turn = (shot_folds(y, max_folds=len(y) + 1).clamp(min=0) * first + turn).argsort()
+    return torch.cat([before[in_turn[:ROOT_ROWS]], everyone[memory.y >= first]]).sort().values
+
+
+def _path_odds(
+    novel: list[ClassTree], left_out: GrownScores, memory: _Memory, seen: Tensor, first: int, n_base: int
+) -> PathOdds:
+    """Prior means at the root and in the trees `novel` of the classes from `first` on: all other classes are one."""
+    leaf = ClassTree.from_preorder([0])
+    y = (memory.y[seen] - first + 1).clamp(min=0).cpu().numpy()
+    table = PathTable([join(leaf, tree) for tree in novel], y, memory.X)
+    for rows in left_out.chunks(torch.arange(len(seen), device=seen.device)):
+        table.add(rows, left_out.against(seen[rows], first - n_base).to(memory.X.dtype))
+    return table.done()
 
 
 def _fitted(

@@ -11,31 +11,38 @@ import torch
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
-from gptree.experts import FittedExpert, NovelClassExperts
+from gptree.experts import FittedExpert, GrownScores, NovelClassExperts
 from gptree.incremental.journal import ClassRegistry
 from gptree.incremental.strategies import Strategy
 from gptree.inference import Inference, LargeNodes, PredictAt
 from gptree.model import ForestModel, StayingNodes
-from gptree.storage import Array, Serializable, Sizes, ensure
+from gptree.storage import Array, Number, Serializable, Sizes, ensure
 
 
 @dataclass(frozen=True, eq=False)
 class Novelty(Serializable):
     """How the examples of the base session looked to its model, each left out."""
 
-    values: Annotated[Tensor, Array("n", least=-1e-3, most=1.001)]
-    """(n,) how strange they were."""
+    signs: Annotated[Tensor | None, Array("n 4")]
+    """(n, 4) the signs of a stranger, see `gptree.model.strangers`; None in files of versions before 7."""
+    variance_weight: Annotated[float | None, Number(least=0, most=10)]
+    """Weight of the last of them, which the base classes chose; None in files of versions before 7."""
     y: Annotated[Tensor, Array("n", below="C")]
     """(n,) class numbers."""
     exemplars: Annotated[Tensor, Array("m", below="n", distinct=True)]
     """(m,) which of them are the exemplars."""
     own: Annotated[Tensor | None, Array("n", most=1e-3)] = None
     """(n,) log-probabilities of their own classes; None in files of versions before 5."""
+    values: Annotated[Tensor | None, Array("n", least=-1e-3, most=1.001)] = None
+    """(n,) one minus confidence times familiarity; in files of versions before 7 only."""
 
     def check(self, name: str, sizes: Sizes) -> None:
         classes = self.y[self.exemplars]
         everybody = torch.arange(sizes["C"], device=classes.device)
         ensure(torch.equal(classes.unique_consecutive(), everybody), f"{name}.exemplars are not class after class.")
+        new = self.signs is not None and self.variance_weight is not None and self.values is None
+        old = self.signs is None and self.variance_weight is None and self.values is not None
+        ensure(new or old, f"{name} has neither signs of strangers nor the scores of an older version.")
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,6 +83,14 @@ class BaseState:
         """Its nodes, of which models that grow from it make left-out predictions."""
         return StayingNodes(self.model.predictor.posteriors)
 
+    @cached_property
+    def exemplar_means(self) -> Tensor:
+        """(B, d) class means of the mapped features, from what exemplars stand for."""
+        weights, y = self.exemplar_weights, self.y[self.exemplars]
+        sums = self.X.new_zeros(self.n_classes, self.X.shape[1])
+        sums.index_add_(0, y, self.X[self.exemplars] * weights[:, None])
+        return sums / torch.bincount(y, weights, minlength=self.n_classes)[:, None]
+
     @property
     def X(self) -> Tensor:
         return self.model.predictor.grams.X
@@ -108,6 +123,8 @@ class GrowthConfig:
     """Features as experts see them."""
     kernel: Kernel | None = None
     """Of new nodes, where those of the base session have kernels of their own; otherwise all share one."""
+    session_exemplars: int | None = None
+    """Rows of a class that are kept of a session, at most; None is all."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,7 +138,15 @@ class GrownState:
     """(n,) rows of the model's features that are examples kept in memory."""
     y: Tensor
     """(n,) their class numbers."""
-    left_out: Tensor | None
+    left_out: Tensor | GrownScores | None
     """(n, C) left-out class log-probabilities there."""
     layers: tuple[GrownState, ...] = ()
-    """Of a forest that grows by sessions: the model after each session."""
+    """Of a forest that grows by sessions, or by groups of them: the model after each."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "left_out": self.dense_left_out}  # a copy or a pickle holds no functions
+
+    @property
+    def dense_left_out(self) -> Tensor | None:
+        """`left_out` as one array."""
+        return self.left_out.dense() if isinstance(self.left_out, GrownScores) else self.left_out

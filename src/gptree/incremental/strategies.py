@@ -20,6 +20,9 @@ class Placement:
     tree: ClassTree
     base_nodes: np.ndarray
     """(nodes,) which node of the base tree each one is, or −1 for a new one."""
+    novel: ClassTree | None = None
+    """The tree of the last classes, joined with everything else under a new root: those nodes and the root are all that
+    is new. None where new nodes stand elsewhere."""
 
 
 class Build(Protocol):
@@ -36,13 +39,20 @@ class Strategy(NamedSettings, ABC):
     rebuilds : bool
         Whether all nodes are fitted anew, so that nothing of the base posteriors stays.
     layered : bool
-        Whether sessions are fitted one after the other, each on top of the tree of those before.
+        Whether sessions, or `groups` of them, are fitted one after the other, each on top of the tree of those before.
     """
 
     family: ClassVar[str] = "strategy"
     example: ClassVar[str] = "SharedRoot()"
     rebuilds: ClassVar[bool] = False
     layered: ClassVar[bool] = False
+
+    def groups(self, sessions: int) -> list[int]:
+        """Of a layered strategy: how many sessions each layer holds, the oldest first; by default one.
+
+        A beginning of the groups must be the groups of their sessions alone.
+        """
+        return [1] * sessions
 
     @abstractmethod
     def place(self, base: ClassTree, sessions: list[np.ndarray], build: Build, similar: np.ndarray) -> Placement:
@@ -51,7 +61,7 @@ class Strategy(NamedSettings, ABC):
         Parameters
         ----------
         base : ClassTree
-            Over the base classes 0 … B − 1; if `layered`, over all classes of earlier sessions too.
+            Over the base classes 0 … B − 1; if `layered`, over all classes of earlier groups of sessions too.
         sessions : list of int arrays
             Class numbers that each session brought.
         build : Build
@@ -96,6 +106,27 @@ class SessionTree(Strategy):
 
 
 @dataclass(frozen=True)
+class Logarithmic(Strategy):
+    """Sub-trees over 1, 2, 4, … sessions: two of a size become one, as in a binary counter.
+
+    S sessions stand in one sub-tree for each binary digit of S that is 1, the oldest sessions in the largest. Each is
+    joined with everything before under a new root. Over S sessions a class is fitted again at most log₂ S times, and
+    there are at most 1 + log₂ S roots above a base class, where `SharedRoot` fits all novel classes in every session
+    and `SessionTree` has S roots.
+    """
+
+    name: ClassVar[str | None] = "logarithmic"
+    layered: ClassVar[bool] = True
+
+    def groups(self, sessions: int) -> list[int]:
+        return [1 << k for k in reversed(range(sessions.bit_length())) if sessions >> k & 1]
+
+    def place(self, base: ClassTree, sessions: list[np.ndarray], build: Build, similar: np.ndarray) -> Placement:
+        newest = sessions[-self.groups(len(sessions))[-1] :]
+        return _joined(base, np.arange(base.n_nodes), build(np.concatenate(newest)))
+
+
+@dataclass(frozen=True)
 class RebuildTree(Strategy):
     """A new tree over all classes in every session, every node fitted anew to the examples in memory.
 
@@ -136,7 +167,7 @@ class Graft(Strategy):
 
 
 def _joined(base: ClassTree, base_nodes: np.ndarray, novel: ClassTree) -> Placement:
-    return Placement(join(base, novel), np.concatenate([[-1], base_nodes, np.full(novel.n_nodes, -1)]))
+    return Placement(join(base, novel), np.concatenate([[-1], base_nodes, np.full(novel.n_nodes, -1)]), novel)
 
 
 @dataclass(frozen=True)
@@ -149,10 +180,13 @@ class Growth(Settings):
         Examples kept of each base class.
     shots : int
         Examples that a novel class is expected to come with; the base session rehearses with so many.
-    strategy : SharedRoot(), SessionTree(), RebuildTree(), Graft(), one of your own, or a name
+    strategy : SharedRoot(), SessionTree(), Logarithmic(), RebuildTree(), Graft(), one of your own, or a name
         Where novel classes go in a tree.
     selection : KMeansExemplars(), Herding(), KMeansPlusPlusExemplars() or one of your own
         Which examples of a class are kept.
+    session_exemplars : int or None
+        Examples that a session keeps of each of its classes, at most, chosen by `selection`: each counts as many times
+        as there are examples that it is nearest to, and the others are dropped. None keeps all.
 
     Examples
     --------
@@ -164,12 +198,14 @@ class Growth(Settings):
     shots: int = 5
     strategy: Strategy = field(default_factory=SharedRoot)
     selection: Selection = field(default_factory=KMeansExemplars)
+    session_exemplars: int | None = None
 
     def __post_init__(self) -> None:
-        for name in ("exemplars", "shots"):
+        for name in ("exemplars", "shots", "session_exemplars"):
             value = getattr(self, name)
             whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
-            require(bool(whole and value >= 1), f"{name} must be a whole number of at least 1, got {value!r}.")
+            if name != "session_exemplars" or value is not None:
+                require(bool(whole and value >= 1), f"{name} must be a whole number of at least 1, got {value!r}.")
         object.__setattr__(self, "strategy", Strategy.of(self.strategy))
         if not isinstance(self.selection, Selection):
             raise TypeError(

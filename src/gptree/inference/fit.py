@@ -36,6 +36,10 @@ class NodeFits:
     diagnostics: Diagnostics
 
 
+#: Up to so many rows one Gram matrix is cheaper than those of many small nodes, whatever these need of it.
+SHARED_UP_TO = 2_000
+
+
 def fit_nodes(
     problems: Sequence[NodeProblem],
     kernel: Kernel,
@@ -57,7 +61,7 @@ def fit_nodes(
         Features that the problems' rows refer to.
     inference : Inference
     memory_budget : int
-        Bytes: up to a quarter may go to the shared Gram matrix, and an eighth to the matrices at work.
+        Bytes: up to a quarter may go to the shared Gram matrix, where it pays, and an eighth to the matrices at work.
     n_jobs : int or None
         Workers, through joblib.
     progress : callable, optional
@@ -74,7 +78,9 @@ def fit_nodes(
         )
     if inference.learn is not None:
         kernel = learn_kernel(inference.learning_problems(problems), kernel, X, inference.learn, work)
-    grams = Grams(kernel, X, memory_budget)
+    asked = sum(len(each.rows) * len(each.rows if each.inducing is None else each.inducing) for each in problems)
+    shared = len(X) <= SHARED_UP_TO or 2 * asked > len(X) ** 2  # the Gram matrix of all rows pays
+    grams = Grams(kernel, X, memory_budget if shared else 0)
     batches = grams.batches(problems, work)
     if effective_n_jobs(n_jobs) == 1:  # pyright: ignore[reportArgumentType]  (None means the backend's default)
         results = []
@@ -119,7 +125,7 @@ def _fit_parallel(
 def _merge(parts: Sequence[Diagnostics]) -> Diagnostics:
     """Diagnostics of all batches in the order of the nodes."""
     if not parts:
-        return Diagnostics(torch.zeros(0, dtype=torch.long), torch.zeros(0, dtype=torch.long))
+        return Diagnostics(torch.empty(0, dtype=torch.long), torch.empty(0, dtype=torch.long))
     order = torch.cat([part.nodes.cpu() for part in parts]).argsort()
     merged: dict[str, Any] = {
         field.name: torch.cat([getattr(part, field.name).cpu() for part in parts])[order]

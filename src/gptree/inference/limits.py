@@ -38,8 +38,8 @@ class SubsetOfData(Settings):
     def __post_init__(self) -> None:
         require(self.points >= 2, f"a node needs at least two points, got points={self.points}.")
 
-    def orders(self, features: np.ndarray, randoms: Sequence[np.random.Generator]) -> np.ndarray:
-        """The order (B, n) in which the rows (B, n, d) of classes are taken: at random."""
+    def orders(self, features: np.ndarray, randoms: Sequence[np.random.Generator], count: int) -> np.ndarray:
+        """The order (B, n) in which the rows (B, n, d) of classes are taken, up to the first `count`: at random."""
         return np.array([random.permutation(features.shape[1]) for random in randoms])
 
 
@@ -62,9 +62,9 @@ class InducingPoints(Settings):
     def __post_init__(self) -> None:
         require(self.points >= 2, f"a node needs at least two inducing points, got points={self.points}.")
 
-    def orders(self, features: np.ndarray, randoms: Sequence[np.random.Generator]) -> np.ndarray:
-        """The order (B, n) in which the rows (B, n, d) of classes are taken: as k-means++ seeds."""
-        return kmeans_plus_plus_orders(features, randoms, limit=self.points)
+    def orders(self, features: np.ndarray, randoms: Sequence[np.random.Generator], count: int) -> np.ndarray:
+        """The order (B, n) in which the rows (B, n, d) of classes are taken, up to `count`: as k-means++ seeds."""
+        return kmeans_plus_plus_orders(features, randoms, limit=count)
 
 
 @dataclass(frozen=True)
@@ -76,12 +76,17 @@ class FixedInducingPoints(Settings):
 
     Parameters
     ----------
-    inducing, points : int
-        Most inducing rows and most points of a node, evenly over its classes.
+    inducing : int
+        A node of no more inducing rows than this sees its points through all of them.
+    points : int
+        Most points of a node, evenly over its classes.
+    fewer : int or None
+        A node of more sees them through so many, evenly over its classes; None is `inducing`.
     """
 
     inducing: int = 1024
     points: int = 4000
+    fewer: int | None = None
 
 
 LargeNodes = SubsetOfData | InducingPoints | FixedInducingPoints

@@ -52,14 +52,14 @@ def kmeans_plus_plus_order(
     features = features / np.abs(features).max(initial=np.finfo(features.dtype).tiny)
     taken = np.zeros(len(features), dtype=bool)
     chosen: list[int] = []
-    distance = np.square(features - np.average(features, 0, weights)).sum(-1)
-    pick = int(first_nearest(distance, float(np.square(features).sum(-1).max())))
+    distance = _squared(features - np.average(features, 0, weights))
+    pick = int(first_nearest(distance, float(_squared(features).max())))
     distance, difference = np.full(len(features), np.inf), np.empty_like(features)
     while True:
         chosen.append(pick)
         taken[pick] = True
         np.subtract(features, features[pick], out=difference)
-        distance = np.minimum(distance, np.square(difference, out=difference).sum(-1))
+        distance = np.minimum(distance, _squared(difference))
         distance[taken] = 0.0
         chances = distance if weights is None else distance * weights
         total = chances.sum()
@@ -102,3 +102,8 @@ def kmeans_plus_plus_orders(features: np.ndarray, randoms: Sequence[np.random.Ge
         pick = np.where(going, (chances <= drawn[:, None]).sum(1), pick)
         rank[everyone[going], pick[going]] = step
     return np.argsort(rank, axis=1, kind="stable")
+
+
+def _squared(rows: np.ndarray) -> np.ndarray:
+    """Squared lengths."""
+    return np.einsum("ij,ij->i", rows, rows)

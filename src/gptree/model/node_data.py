@@ -17,6 +17,8 @@ from gptree.tree import ClassTree, label_hashes, node_generator, node_key
 #: A node sees no more points than that through its inducing points, the same number of each class where that is
 #: possible: many more say nothing new about so few.
 MOST_POINTS = 2**16
+#: In place of the number of a node: it is yet to be fitted.
+NEW = -1
 
 
 @dataclass(frozen=True)
@@ -48,7 +50,7 @@ def node_problems(
 ) -> tuple[list[NodeProblem], tuple[Tensor, ...]]:
     """The distinct binary problems of all trees, and which of them each node of each tree is.
 
-    `fitted` says for the nodes of each tree which node, of `n_fitted` that are fitted already, they are, or −1; the new
+    `fitted` says for the nodes of each tree which node, of `n_fitted` that are fitted already, they are, or `NEW`; new
     ones are numbered after those. Problems are in the memory of the processor, wherever the features are.
     """
     hashes = label_hashes(data.labels)
@@ -68,14 +70,14 @@ def node_problems(
         left_keys, right_keys = keys[tree.mid] - keys[tree.lo], keys[tree.hi] - keys[tree.mid]  # modulo 2⁶⁴
         numbers, new_nodes, chosen = [], [], []
         for v in range(tree.n_nodes):
-            if fitted is not None and fitted[t][v] >= 0:
+            if fitted is not None and fitted[t][v] != NEW:
                 numbers.append(int(fitted[t][v]))
                 continue
             lo, mid, hi = int(tree.lo[v]), int(tree.mid[v]), int(tree.hi[v])
             key = (int(left_keys[v]), int(right_keys[v]))
             if key not in number_of:
                 number_of[key] = n_fitted + len(problems) + len(new_nodes)
-                node_seed = int(np.random.SeedSequence([seed, *key]).generate_state(1, np.uint64)[0])
+                (node_seed,) = np.random.SeedSequence([seed, *key]).generate_state(1, np.uint64).tolist()
                 new_nodes.append(v)
                 node = _Node(
                     tree.order[lo:hi], rows[starts[lo] : starts[hi]], starts[lo : hi + 1] - starts[lo], mid - lo
@@ -116,23 +118,23 @@ class _Ranks:
         self._data, self._large_nodes, self._hashes, self._seed = data, large_nodes, hashes, seed
         self._rows = rows
         self._rank = np.zeros(len(data.y), dtype=np.int64)
-        self._known = np.zeros(len(rows), dtype=bool)
+        self._known = np.zeros(len(rows), dtype=np.int64)  # how many places of each class
         self._place = np.full(len(data.y), len(data.y))
         if data.inducing is not None:
             self._place[data.inducing] = np.arange(len(data.inducing))
 
-    def of(self, rows: np.ndarray, classes: np.ndarray) -> np.ndarray:
-        """The places of rows of these classes, and of no others."""
-        new = classes[~self._known[classes]]
+    def first(self, rows: np.ndarray, classes: np.ndarray, count: int) -> np.ndarray:
+        """Which rows, of these classes and no others, are among the first `count` of their class."""
+        new = classes[self._known[classes] < count]
         sizes = np.array([len(self._rows[c]) for c in new])
         for size in np.unique(sizes):
             alike = new[sizes == size]
             members = np.stack([self._rows[c] for c in alike])
-            self._rank[np.take_along_axis(members, self._orders(alike, members), 1)] = np.arange(size)
-        self._known[classes] = True
-        return self._rank[rows]
+            self._rank[np.take_along_axis(members, self._orders(alike, members, count), 1)] = np.arange(size)
+        self._known[classes] = np.maximum(self._known[classes], count)
+        return self._rank[rows] < count
 
-    def _orders(self, classes: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    def _orders(self, classes: np.ndarray, rows: np.ndarray, count: int) -> np.ndarray:
         """The order (B, n) of the rows (B, n) of classes that have as many."""
         randoms = [node_generator(self._seed, node_key(self._hashes[c : c + 1])) for c in classes]
         if isinstance(self._large_nodes, FixedInducingPoints):  # inducing points first, in their order
@@ -141,7 +143,7 @@ class _Ranks:
             return np.take_along_axis(shuffled, np.argsort(places, axis=1, kind="stable"), 1)
         assert self._large_nodes is not None
         at = torch.as_tensor(rows, device=self._data.X.device)
-        return self._large_nodes.orders(self._data.X[at].cpu().numpy(), randoms)
+        return self._large_nodes.orders(self._data.X[at].cpu().numpy(), randoms, count)
 
 
 class _Node(NamedTuple):
@@ -171,14 +173,14 @@ def _node_rows(
             return inside
         quota = class_quota(counts, limit)
         if quota > 0:
-            return inside[ranks.of(rows[inside], classes) < quota]
+            return inside[ranks.first(rows[inside], classes, quota)]
         # more classes than points: the first row each of an even choice of classes, some from either side
         random, there = np.random.default_rng(seed), np.flatnonzero(np.diff(starts))
         on_left = min(max(1, round(limit * mid / len(classes))), limit - 1)
         sides = ((there[there < mid], on_left), (there[there >= mid], limit - on_left))
         drawn = np.concatenate([random.choice(each, size, replace=False) for each, size in sides])
         members = np.concatenate([np.arange(int(starts[c]), int(starts[c + 1])) for c in drawn.tolist()])
-        taken = members[ranks.of(rows[members], classes[drawn]) == 0]
+        taken = members[ranks.first(rows[members], classes[drawn], 1)]
         return taken[np.argsort(rows[taken])]
 
     counts = np.diff(starts)
@@ -186,7 +188,9 @@ def _node_rows(
         inducing = inside[is_inducing[rows[inside]]]
         per_class = np.add.reduceat(is_inducing[rows].astype(int), starts[:-1])
         seen = some(inside, counts, large_nodes.points)
-        return rows[seen], seen < cut, rows[some(inducing, per_class, large_nodes.inducing)], seed
+        if len(inducing) > large_nodes.inducing:
+            inducing = some(inducing, per_class, large_nodes.fewer or large_nodes.inducing)
+        return rows[seen], seen < cut, rows[inducing], seed
     if large_nodes is None or len(rows) <= large_nodes.points:
         return rows[inside], inside < cut, None, seed
     taken = some(inside, counts, large_nodes.points)
