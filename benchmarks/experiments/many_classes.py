@@ -23,9 +23,10 @@ discriminant analysis is not the truth. 1,000 further rows are predicted. Omnigl
 principal components of the training rows; five drawings of each character, the fifteen others are predicted.
 
 One thread (two for the fit of 100,000), a fresh process for each; processor seconds; rows are predicted a thousand at a
-time, and the five best classes of the first thousand also by a beam of 16 nodes. Peak memory counts from the fit on and has imports (0.45 GB) and data in it; a file is in double precision, faiss's in single. "Experts
-alone" is the pool that a tree has as prior mean; it has no file of its own. Lines with a commit are of the package as
-it was then (`python -m benchmarks.earlier`), on the same rows.
+time, and the five best classes of the first thousand also by a beam of 16 nodes. Peak memory counts from the fit on and
+has imports (0.45 GB) and data in it; a file is in double precision, faiss's in single. "Experts alone" is the pool that
+a tree has as prior mean; it has no file of its own. Lines with a commit are of the package as it was then (`python -m
+benchmarks.earlier`), on the same rows.
 
 gptree has its defaults. The penalty of logistic regression is the one that it chooses by cross-validation with 100 of
 the classes, and it is fitted to its end. napkinXC (a hierarchical softmax, HSM, and a probabilistic label tree, PLT, of
