@@ -61,7 +61,10 @@ def test_a_gain_is_clear_beyond_a_standard_error() -> None:
     assert not is_clear(gain[:1])
     assert not is_clear(torch.zeros_like(gain))
     assert is_clear(torch.ones(2))
-    for times, clear in ((5.0, False), (5.5, True)):  # ten of variance ¼ have a standard error of ⅙, eleven of 0.158
+    for times, clear in (
+        (6.0, False),
+        (6.5, True),
+    ):  # standard errors of 0.302 and 0.289
         assert is_clear(gain[:2], torch.full((2,), times, dtype=torch.float64)) == clear
 
 
