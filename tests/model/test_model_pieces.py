@@ -21,6 +21,7 @@ from gptree.storage import StorageError
 from gptree.tree import ClassTree, ForestPaths
 
 SWEPT = fit(CoordinateAscent())
+LINEAR = fit(CoordinateAscent(), k=kernel("linear"))
 
 
 def sizes(chunks: list[slice], n: int) -> list[int]:
@@ -198,6 +199,17 @@ def test_every_number_of_a_file_is_in_the_precision_of_the_features(part: str) -
 )
 def test_impossible_numbers_of_a_file_are_refused(part: str, change: Any) -> None:
     document, tensors = model_to_parts(SWEPT)
+    tensors[part] = change(tensors[part])
+    with pytest.raises(StorageError):
+        model_from_parts(document, tensors, torch.device("cpu"))
+
+
+@pytest.mark.parametrize("change", [lambda x: -x, lambda x: x.clamp(min=1.1e9)])
+def test_impossible_numbers_of_linear_nodes_are_refused(change: Any) -> None:
+    document, tensors = model_to_parts(LINEAR)
+    part = f"posterior.{document['posteriors'].index('linear')}.omega"
+    assert bool(tensors[part].min() < 1)
+    model_from_parts(document, tensors, torch.device("cpu"))
     tensors[part] = change(tensors[part])
     with pytest.raises(StorageError):
         model_from_parts(document, tensors, torch.device("cpu"))
