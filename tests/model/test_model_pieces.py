@@ -90,7 +90,7 @@ def test_points_of_sparse_nodes_at_a_time(monkeypatch: pytest.MonkeyPatch) -> No
     """Four arrays of inducing points × points in an eighth of the budget, of 8 bytes a number."""
     d = data()
     model = fit(CoordinateAscent(), with_data=d, large_nodes=InducingPoints(6))
-    (posterior,) = [p for p in model.predictor.posteriors if p.kind == "sparse" and 0 in p.nodes.tolist()]
+    (posterior,) = [p for p in model.predictor.posteriors if p.kind == "sites" and 0 in p.nodes.tolist()]
     places = leave_one_out._Places(model, torch.as_tensor(d.y), None)
     points = places.members(posterior.nodes).sum(1).tolist()
     assert points[posterior.nodes.tolist().index(0)] == 35
