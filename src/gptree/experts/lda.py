@@ -335,8 +335,7 @@ class _Scorer:
         for rows in ex.blocks():
             removed.index_add_(0, cell[rows], self._residuals(rows) * ex.weights[rows, None].to(removed))
         gone = ex.weights.new_zeros(len(numbers)).index_add_(0, cell, ex.weights)
-        left = (ex.counts[ex.y] - gone[cell]).clamp(min=torch.finfo(self.x.dtype).tiny)
-        return left, cell, removed
+        return torch.where(ex.usable, ex.counts[ex.y] - gone[cell], 1), cell, removed
 
     def scores(self, grid: tuple[float, ...], rows: Tensor) -> Tensor:
         ex = self.examples
