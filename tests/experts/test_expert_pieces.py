@@ -122,8 +122,30 @@ def test_the_values_of_a_large_grid_are_tried_one_after_the_other(monkeypatch: p
     for one, expert in zip(whole, (LDA(), KernelRidge(), KernelDensity()), strict=True):
         torch.testing.assert_close(expert.fit(EXAMPLES).left_out, one.left_out, rtol=0, atol=1e-12)
     assert calibration.tempering_bytes(9, 18, 4, 8) == 8 * 4 * (5 * 18 + 4 * 18)
+    for room, at_once in ((9 * 18 * 4, 9), (9 * 18 * 4 - 1, 2)):
+        monkeypatch.setattr(calibration, "MAX_GRID_SIZE", room)
+        assert calibration.tempering_bytes(9, 18, 4, 8) == 8 * 4 * ((at_once + 3) * 18 + 4 * 18)
     monkeypatch.undo()  # and 9 · 1,000 · 30,000 scores are too many at once
     assert calibration.tempering_bytes(9, 2_000, 30_000, 8) == 8 * 30_000 * (5 * 1_000 + 4 * (2**21 // 30_000 + 192))
+
+
+@pytest.mark.parametrize(("room", "asked"), [(3 * 18 * 4, [3]), (3 * 18 * 4 - 1, [1, 1, 1])])
+def test_values_are_scored_together_where_there_is_room(
+    room: int, asked: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[int] = []
+
+    class Scorer:
+        grid, fallback, spread = (1.0, 2.0, 3.0), 3.0, 1.0
+        fitted: Any = None
+
+        def scores(self, grid: tuple[float, ...], rows: torch.Tensor) -> torch.Tensor:
+            seen.append(len(grid))
+            return torch.zeros(len(grid), len(rows), 4)
+
+    monkeypatch.setattr(calibration, "MAX_GRID_SIZE", room)
+    assert [value for value, _ in calibration._each_value(Scorer(), torch.arange(18), 4)] == [1.0, 2.0, 3.0]
+    assert seen == asked
 
 
 def test_a_pool_does_without_an_expert_that_does_not_pay() -> None:
