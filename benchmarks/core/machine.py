@@ -1,4 +1,7 @@
-"""Provenance of a row: versions, machine, time and memory."""
+"""Provenance of a row: versions, machine, time and memory.
+
+gptree is imported late: an earlier version of it, which has no `provenance`, can be measured (`benchmarks.earlier`).
+"""
 
 from __future__ import annotations
 
@@ -11,27 +14,40 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gptree import provenance
-
 
 def versions() -> dict[str, str | None]:
     """Versions of Python and the packages that matter; the commit of the code, with "+" if it was changed."""
+    from gptree import provenance
+
     return {**provenance.versions(), "commit": provenance.commit()}
 
 
 def machine() -> dict[str, Any]:
     """The kind of machine: processor, cores, torch's threads, GPU, memory."""
+    from gptree import provenance
+
     return {**provenance.machine(), "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")}
 
 
 def peak_memory() -> int:
     """The most memory (resident set, bytes) that this process has held so far."""
     # On Linux ru_maxrss is inherited from the parent across fork and exec; VmHWM is this process's own.
+    own = _status("VmHWM")
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit if own is None else own
+
+
+def held_memory() -> int | None:
+    """The memory (resident set, bytes) that this process holds now; None where the system does not say."""
+    return _status("VmRSS")
+
+
+def _status(name: str) -> int | None:
     try:
         status = Path("/proc/self/status").read_text()
-        return next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM")) * 1024
+        return next(int(line.split()[1]) for line in status.splitlines() if line.startswith(name)) * 1024
     except (OSError, StopIteration):
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+        return None
 
 
 @dataclass(frozen=True)

@@ -1,13 +1,14 @@
 """Sets of pictures, packed into a few files that load in seconds.
 
-    python -m benchmarks.core.pictures NAME TREE OUT [--lists DIR] [--workers N]
+    python -m benchmarks.core.pictures NAME TREE OUT [--lists DIR] [--first K] [--workers N]
 
 TREE holds picture files as `FOLDER/CLASS/FILE`; OUT gets `NAME.0.npz`, `NAME.1.npz`, …, each below 48 MiB, so that each
 can be copied alone. NAME is a module of `benchmarks.data` with a recipe `PICTURES`.
 
 Lists (`--lists`) are the public ones of few-shot class-incremental learning, `session_N.txt` and `test_N.txt`. An item
 is found by its last two parts, `CLASS/FILE`; the folders above are another split and do not count. With lists, classes
-are numbered in the order in which they arrive and the split is the lists'; without, classes are sorted by name.
+are numbered in the order in which they arrive and the split is the lists'; without, classes are sorted by name. With
+`--first K` only the first K pictures of a class and split are packed, in the order of their names.
 
 A part is a NumPy .npz file without pickles: `bytes`, encoded files one after another; `offsets` (m + 1,), where they
 start; `count` (m,), the pictures in each; of each picture `label`, `split` (0 train, 1 test) and `path`, `CLASS/FILE`;
@@ -51,12 +52,19 @@ class Pictures:
 
 @dataclass(frozen=True)
 class Lossless:
-    """Bit-exact: up to `strip` pictures of one size, one below the other, in one WebP file."""
+    """Bit-exact: up to `strip` pictures of one size, one below the other, in one WebP file.
+
+    size: None takes the pictures as they are. A number takes the largest square in the middle, resized to this side.
+    """
 
     strip: int = 100
+    size: int | None = None
 
     def encode(self, files: Sequence[Path]) -> bytes:
-        pixels = np.concatenate([np.asarray(_read(file)) for file in files])
+        pictures = [_read(file) for file in files]
+        if self.size is not None:
+            pictures = [centre_square(picture, self.size, margin=1) for picture in pictures]
+        pixels = np.concatenate([np.asarray(picture) for picture in pictures])
         # Effort 75: effort 100 takes thirty times as long and saves 0.3 %.
         encoded = _webp(Image.fromarray(pixels), lossless=True, exact=True, quality=75)
         if not np.array_equal(np.asarray(_from_webp(encoded)), pixels):
@@ -118,10 +126,11 @@ def pack(
     recipe: Lossless | Lossy,
     lists: str | Path | None = None,
     workers: int = 2,
+    first: int | None = None,
 ) -> list[Path]:
     """Write the parts of a set, and say where they are."""
     items, names = whole_tree(Path(tree)) if lists is None else listed_items(Path(tree), Path(lists))
-    strips = list(_strips(sorted(items), recipe.strip))
+    strips = list(_strips(sorted(items), recipe.strip, first))
     with ThreadPoolExecutor(workers) as pool:
         encoded = list(pool.map(lambda strip: recipe.encode([item.file for item in strip]), strips))
     return _write(Path(out), name, strips, encoded, names)
@@ -157,10 +166,10 @@ def _path(file: Path) -> str:
     return f"{file.parent.name}/{file.name}"
 
 
-def _strips(items: Sequence[Item], longest: int) -> Iterator[tuple[Item, ...]]:
-    """Items that share a file: of one class and one split."""
+def _strips(items: Sequence[Item], longest: int, first: int | None) -> Iterator[tuple[Item, ...]]:
+    """Items that share a file: of one class and one split, the first so many of them."""
     for _, group in itertools.groupby(items, key=lambda item: (item.split, item.label)):
-        yield from _batched(tuple(group), longest)
+        yield from _batched(tuple(group)[:first], longest)
 
 
 def _batched(group: tuple[Item, ...], longest: int) -> Iterator[tuple[Item, ...]]:
@@ -281,9 +290,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("tree", type=Path)
     parser.add_argument("out", type=Path)
     parser.add_argument("--lists", type=Path)
+    parser.add_argument("--first", type=int)
     parser.add_argument("--workers", type=int, default=2)
     given = parser.parse_args(arguments)
-    for file in pack(given.name, given.tree, given.out, recipes[given.name], given.lists, given.workers):
+    recipe = recipes[given.name]
+    for file in pack(given.name, given.tree, given.out, recipe, given.lists, given.workers, given.first):
         print(f"{file}: {file.stat().st_size / MEBIBYTE:.1f} MiB")
 
 

@@ -1,41 +1,45 @@
 """Many classes.
 
-What do thousands of classes cost, and what do the Gaussian processes add there?
+What do thousands of classes cost, and what do other packages make of them?
 
 A tree of 10,000 classes is fitted in {mean fit | method=gptree, tree | classes=10000} s of processor time on one
 thread, in {mean memory | method=gptree, tree | classes=10000} GB with everything that Python imports; one of 1,000 in
 {mean fit | method=gptree, tree | classes=1000} s, and its file has {mean file | method=gptree, tree | classes=1000} MB.
-The experts score every row for every class, which grows with the square of the classes; trees, nodes, memory and file
-grow slower.
+On Omniglot, 1,623 characters with five drawings each, {mean top-1 | method=gptree, tree | data=omniglot} % of new
+drawings are right with an NLL of {mean NLL | method=gptree, tree | data=omniglot}; logistic regression has
+{mean top-1 | method=logistic regression | data=omniglot} % and {mean NLL | method=logistic regression | data=omniglot},
+napkinXC {mean top-1 | method=napkinXC, HSM | data=omniglot} % and {mean NLL | method=napkinXC, HSM | data=omniglot}.
 
 Findings
 --------
 - Neither memory nor file holds an array of rows × classes: what they hold is features, class means, and what nodes know
   of their rows. Pools of more than 500 classes do without ridge regression.
-- The Gaussian processes add little here. NLL of experts alone, tree and forest: {mean NLL | method=experts alone |
-  classes=1000}, {mean NLL | method=gptree, tree | classes=1000} and {mean NLL | method=gptree, forest | classes=1000}
-  with 1,000 classes; {mean NLL | method=experts alone | classes=10000}, {mean NLL | method=gptree, tree |
-  classes=10000} and {mean NLL | method=gptree, forest | classes=10000} with 10,000, where the tree is behind. The
-  classes are nearly those that discriminant analysis assumes.
-- Logistic regression has {mean NLL | method=logistic regression | classes=1000} with 1,000 classes, nearest means
-  {mean NLL | method=nearest means | classes=1000}; they predict a row in a tenth of the time.
-- 100,000 classes are not measured yet. The class means of `gptree.rivals` run out of memory with 10,000.
 
 Set-up
 ------
 Made-up classes of five examples with 256 features: 20 groups of 20 families, a class at random in one of 400 families;
 two shapes of noise with a power-law spectrum, at random for each class, and a size of its own for each, so that linear
-discriminant analysis is not the truth. 1,000 further rows are predicted. All methods with their defaults, one thread, a
-fresh process for each; processor seconds. "Experts alone" is the pool that a tree has as prior mean. The penalty of
-logistic regression is the one that it chooses with 100 classes of seed 0. Peak memory has imports (0.45 GB) and data in
-it; a file is in double precision.
+discriminant analysis is not the truth. 1,000 further rows are predicted. Omniglot: histograms of gradients, 256
+principal components of the training rows; five drawings of each character, the fifteen others are predicted.
+
+One thread, a fresh process for each; processor seconds; rows are predicted a thousand at a time. Peak memory has
+imports (0.45 GB) and data in it; a file is in double precision, faiss's in single. "Experts alone" is the pool that a
+tree has as prior mean; it has no file of its own. Lines with a commit are of the package as it was then
+(`python -m benchmarks.earlier`), on the same rows.
+
+gptree has its defaults. The penalty of logistic regression is the one that it chooses by cross-validation with 100 of
+the classes, and it is fitted to its end. napkinXC (a hierarchical softmax, HSM, and a probabilistic label tree, PLT, of
+logistic regressions) has a penalty chosen in the same way (its default has a larger NLL) and other settings as they
+are; it names 100 classes with its own probabilities, and the rest belongs to all others alike. Nearest means and
+neighbours by faiss (exact, cosine, of centred rows) are the votes of the 100 nearest; how sharp they are, and which
+share all classes have alike, is chosen on one example a class left out. Methods that would take more than ten minutes
+are left out. The peers are not installed with gptree: `pip install faiss-cpu napkinxc`, both under the MIT licence.
 """
 
 from __future__ import annotations
 
-import tempfile
-import time
 from collections.abc import Mapping
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -43,55 +47,70 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks.core.tables import Column, Table, listing
+from benchmarks.core.classifying import Task, measure
+from benchmarks.core.figures import line_plot, panels
+from benchmarks.core.peers import Faiss, Napkin
+from benchmarks.core.tables import Column, Table, chosen, listing
 from benchmarks.core.trials import Row, Trial
+from benchmarks.data import load
 from gptree import GPForestClassifier, GPTreeClassifier
 from gptree.experts import Examples, Pool
 from gptree.maths.sphere import unit_length
-from gptree.metrics import accuracy, ece, nll
-from gptree.rivals import LogisticClassifier, NearestClassMean, NearestNeighbours
+from gptree.rivals import LogisticClassifier
 
-GROUP, NEEDS_DATA, FRESH_PROCESS, SEEDS = "Speed and size", False, True, 1
+GROUP, FRESH_PROCESS, SEEDS = "Speed and size", True, 1
 
 SHOTS, DIMENSIONS, QUERIES = 5, 256, 1_000
-#: Each method, and up to how many classes it is tried: logistic regression as long as it takes less than ten minutes,
-#: rivals that keep an array of rows × classes as long as that fits.
+MADE_UP, OMNIGLOT = "made-up", "omniglot"
+CHARACTERS = 1_623
+#: Each method, and up to how many classes it is tried: as long as it takes less than ten minutes, gptree always.
 METHODS = {
     "gptree, tree": 100_000,
     "gptree, forest": 100_000,
     "experts alone": 100_000,
-    "logistic regression": 1_000,
-    "nearest means": 10_000,
-    "k-NN": 10_000,
+    "logistic regression": CHARACTERS,
+    "napkinXC, HSM": 100_000,
+    "napkinXC, PLT": 10_000,
+    "nearest means, faiss": 100_000,
+    "k-NN, faiss": 100_000,
 }
-CLASSES = (100, 1_000, 3_000, 10_000, 100_000)
-PENALTY = 1e4  # inverse, of logistic regression
+CLASSES = (100, 1_000, 10_000, 100_000)
+TASKS = (*((MADE_UP, classes) for classes in CLASSES), (OMNIGLOT, CHARACTERS))
+#: An earlier commit, measured by `python -m benchmarks.earlier` on some of the tasks.
+EARLIER = "f78fcca"
+EARLIER_METHODS = {f"gptree, {kind}, {EARLIER}": f"GP{kind.title()}Classifier" for kind in ("tree", "forest")}
+EARLIER_TASKS = ((MADE_UP, 1_000), (OMNIGLOT, CHARACTERS))
+PENALTIES = {MADE_UP: 1e4, OMNIGLOT: 3e3}  # inverse, of logistic regression
+COST = 100.0  # the same of napkinXC
 
 COLUMNS = {
-    "classes": Column("classes", "settings.classes", digits=0),
     "fit": Column("fit (CPU s)", "metrics.fit", digits=1),
     "predict": Column("predict 1,000 rows (CPU s)", "metrics.predict", digits=2),
     "memory": Column("peak memory (GB)", "peak_memory_bytes", scale=1e-9, digits=2),
     "file": Column("file (MB)", "metrics.file_bytes", scale=1e-6, digits=1),
     "top-1": Column("top-1 %", "metrics.accuracy", scale=100, digits=1),
     "top-5": Column("top-5 %", "metrics.top5", scale=100, digits=1),
-    "NLL": Column("NLL", "metrics.nll"),
-    "ECE": Column("ECE %", "metrics.ece", scale=100, digits=1),
+    "NLL": Column("NLL", "metrics.nll", better=min),
+    "ECE": Column("ECE %", "metrics.ece", scale=100, digits=1, better=min),
 }
 
 
 def trials(seeds: int) -> list[Trial]:
     return [
-        Trial("many-classes", method, "made-up", seed, {"classes": classes})
+        Trial("many-classes", method, data, seed, {"classes": classes})
         for seed in range(seeds)
-        for classes in CLASSES
-        for method, most in METHODS.items()
-        if classes <= most
+        for data, classes in TASKS
+        for method in methods_of(data, classes)
     ]
 
 
-def make_data(classes: int, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """X and y of the examples, and of the rows to predict."""
+def methods_of(data: str, classes: int) -> list[str]:
+    now = [method for method, most in METHODS.items() if classes <= most]
+    return [*now, *EARLIER_METHODS] if (data, classes) in EARLIER_TASKS else now
+
+
+def make_data(classes: int, seed: int) -> Task:
+    """Made-up classes; see above."""
     random, d = np.random.default_rng(seed), DIMENSIONS
     spectrum = (1.0 + np.arange(d)) ** -0.5
     spectrum /= np.sqrt(np.square(spectrum).mean())
@@ -108,7 +127,7 @@ def make_data(classes: int, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarr
         return (means[y] + sizes[y, None] * noise) @ turned
 
     y, y_new = np.repeat(np.arange(classes), SHOTS), random.integers(0, classes, QUERIES)
-    return draw(y), y, draw(y_new), y_new
+    return Task(draw(y), y, draw(y_new), y_new)
 
 
 class ExpertsAlone:
@@ -127,60 +146,93 @@ class ExpertsAlone:
         return torch.as_tensor(unit_length(X - self._mean))
 
 
-def make_method(name: str, seed: int) -> Any:
-    return {
-        "gptree, tree": GPTreeClassifier(random_state=seed, device="cpu"),
-        "gptree, forest": GPForestClassifier(random_state=seed, device="cpu"),
-        "experts alone": ExpertsAlone(),
-        "logistic regression": LogisticClassifier(C=PENALTY),
-        "nearest means": NearestClassMean(),
-        "k-NN": NearestNeighbours(),
-    }[name]
+class Logistic(LogisticClassifier):
+    """With a file."""
+
+    def save(self, folder: Path) -> None:
+        folder.mkdir()
+        np.savez(folder / "weights", classes=self.classes_, coef=self.coef_, intercept=self.intercept_)
+
+
+def make_method(trial: Trial) -> Any:
+    made = {
+        "gptree, tree": partial(GPTreeClassifier, random_state=trial.seed, device="cpu"),
+        "gptree, forest": partial(GPForestClassifier, random_state=trial.seed, device="cpu"),
+        "experts alone": ExpertsAlone,
+        "logistic regression": partial(Logistic, C=PENALTIES[trial.data]),
+        "napkinXC, HSM": partial(Napkin, "HSM", COST, trial.seed),
+        "napkinXC, PLT": partial(Napkin, "PLT", COST, trial.seed),
+        "nearest means, faiss": partial(Faiss, means=True),
+        "k-NN, faiss": partial(Faiss, means=False),
+    }
+    if trial.method not in made:
+        raise ValueError(f"{trial.method!r} is of another commit: `python -m benchmarks.earlier` measures it.")
+    return made[trial.method]()
+
+
+def make_task(trial: Trial, folder: Path) -> Task:
+    if trial.data == MADE_UP:
+        return make_data(trial.settings["classes"], trial.seed)
+    data = load(trial.data, folder)
+    return Task(data.train_x.astype(float), data.train_y, data.test_x.astype(float), data.test_y)
 
 
 def run(trial: Trial, folder: Path) -> Mapping[str, Any]:
     torch.set_num_threads(1)
-    X, y, X_new, y_new = make_data(trial.settings["classes"], trial.seed)
-    method = make_method(trial.method, trial.seed)
-    began = time.process_time()
-    method.fit(X, y)
-    fitted = time.process_time()
-    p = method.predict_proba(X_new)
-    done = time.process_time()
-    found = {"fit": fitted - began, "predict": done - fitted}
-    if hasattr(method, "save"):
-        with tempfile.TemporaryDirectory() as scratch:
-            method.save(Path(scratch) / "model")
-            found["file_bytes"] = sum(file.stat().st_size for file in Path(scratch).rglob("*") if file.is_file())
-    best = np.argpartition(p, -5, axis=1)[:, -5:]
-    found["top5"] = float((best == y_new[:, None]).any(1).mean())
-    return found | {"accuracy": accuracy(p, y_new), "nll": nll(p, y_new), "ece": ece(p, y_new)}
+    method = make_method(trial)
+    return measure(method, make_task(trial, folder))
 
 
 def tables(rows: list[Row]) -> list[Table]:
-    classes = sorted({row.trial.settings["classes"] for row in rows})
+    names = {(data, n): "Omniglot, 1,623 characters" if data == OMNIGLOT else f"{n:,} classes" for data, n in TASKS}
     found = [
-        listing(
-            f"{each:,} classes",
-            [row for row in rows if row.trial.settings["classes"] == each],
-            ["method"],
-            [column for name, column in COLUMNS.items() if name != "classes"],
-        )
-        for each in classes
+        listing(name, chosen(rows, data=data, classes=classes), ["method"], COLUMNS.values())
+        for (data, classes), name in names.items()
     ]
-    return [*found, exponents(rows)]
+    return [*(table for table in found if table.lines), exponents(rows)]
 
 
 def exponents(rows: list[Row]) -> Table:
-    """d log / d log C of processor time and file, between neighbouring sizes."""
+    """d log / d log C between neighbouring sizes of what a method takes."""
     lines = []
     for method in METHODS:
-        mine = [row for row in rows if row.trial.method == method]
-        for one, other in pairwise(sorted(mine, key=lambda row: row.trial.settings["classes"])):
-            few, many = (row.trial.settings["classes"] for row in (one, other))
-            values = [
-                np.log(other.metrics[name] / one.metrics[name]) / np.log(many / few) if name in one.metrics else None
-                for name in ("fit", "predict", "file_bytes")
-            ]
-            lines.append([method, f"{few:,} → {many:,}", *("" if v is None else f"{v:.2f}" for v in values)])
-    return Table("Exponents in the number of classes", ["method", "classes", "fit", "predict", "file"], lines)
+        mine = sorted(chosen(rows, data=MADE_UP, method=method), key=_classes)
+        for one, other in pairwise(mine):
+            values = [_exponent(of(one), of(other), _classes(other) / _classes(one)) for of in COSTS.values()]
+            lines.append([method, f"{_classes(one):,} → {_classes(other):,}", *values])
+    note = "Memory is the peak above what the process holds before the fit."
+    return Table("Exponents in the number of classes", ["method", "classes", *COSTS], lines, note)
+
+
+def _own_memory(row: Row) -> float | None:
+    held, peak = row.metrics.get("held_bytes"), row.peak_memory_bytes
+    return None if held is None or peak is None else max(peak - held, 1)
+
+
+def _exponent(one: float | None, other: float | None, times: float) -> str:
+    return "" if not one or not other else f"{np.log(other / one) / np.log(times):.2f}"
+
+
+def _classes(row: Row) -> int:
+    return row.trial.settings["classes"]
+
+
+COSTS = {
+    "fit": lambda row: row.metrics["fit"],
+    "predict": lambda row: row.metrics["predict"],
+    "memory": _own_memory,
+    "file": lambda row: row.metrics.get("file_bytes"),
+}
+
+
+def figure(rows: list[Row], path: Path) -> None:
+    """What it takes and what comes of it, over the number of made-up classes."""
+    colours = {method: f"C{place}" for place, method in enumerate(METHODS)}
+    drawing, axes = panels(2, 3, width=4.6)
+    for ax, name in zip(axes, ("fit", "predict", "memory", "file", "top-1", "NLL"), strict=True):
+        shown = [row for row in chosen(rows, data=MADE_UP) if row.trial.method in METHODS]
+        shown = [row for row in shown if COLUMNS[name].of(row) is not None]
+        line_plot(shown, "settings.classes", COLUMNS[name], "method", ax, colours)
+        ax.set(xscale="log", yscale="log" if name in COSTS else "linear")
+        ax.legend(frameon=False, fontsize="small").set_visible(ax is axes[0])
+    drawing.savefig(path, dpi=100)

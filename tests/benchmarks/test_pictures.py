@@ -60,6 +60,23 @@ class TestLossless:
         assert list(zip(loaded.split.tolist(), loaded.path.tolist(), strict=True)) == sorted(made)
         np.testing.assert_array_equal(loaded.y, [0] * 5 + [1] * 5 + [0] * 3 + [1] * 3)
 
+    def test_the_first_of_each_class_resized(self, tmp_path):
+        """The largest square of each, then bit-exact."""
+        make_tree(tmp_path / "tree", test=1)
+        write_picture(tmp_path / "tree" / "test" / "auk" / "wide.png", width=14, height=8)
+        pack("birds", tmp_path / "tree", tmp_path, recipe=Lossless(100, size=4), first=2)
+        loaded = load(tmp_path, "birds")
+        assert loaded.path.tolist() == [f"{name}/train_{i}.png" for name in ("auk", "jay") for i in (0, 1)] + [
+            "auk/test_0.png",
+            "auk/wide.png",
+            "jay/test_0.png",
+        ]
+        for split, path, pixels in zip(loaded.split, loaded.path, loaded.X, strict=True):
+            with Image.open(tmp_path / "tree" / pictures.SPLITS[split] / path) as picture:
+                left = (picture.width - 8) // 2
+                expected = picture.resize((4, 4), Image.Resampling.BICUBIC, box=(left, 0, left + 8, 8))
+            np.testing.assert_array_equal(pixels, np.asarray(expected))
+
     def test_a_decoder_that_changes_pixels_is_found_out(self, tmp_path, monkeypatch):
         make_tree(tmp_path / "tree")
         monkeypatch.setattr(pictures, "_from_webp", lambda encoded: Image.new("RGB", (8, 8)))

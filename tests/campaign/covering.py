@@ -117,7 +117,8 @@ def prepare(project: Project) -> None:
 
     def modules() -> list[str]:
         for path in sorted(project.source.rglob("*.py")):
-            importlib.import_module(project.module(str(path.relative_to(project.source))))
+            with contextlib.suppress(ImportError):  # of an extra that is not installed
+                importlib.import_module(project.module(str(path.relative_to(project.source))))
         return [name for name in sys.modules if name.partition(".")[0] != project.source.name]
 
     for name in in_child(modules) or ():

@@ -205,19 +205,6 @@ def test_buckets_and_padding_change_nothing(
             assert_near(mine, theirs, 1e-11)
 
 
-def test_large_left_children_share_the_root_of_their_parent(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All nodes of a chain to the left begin at the same point; of a chain to the right none do."""
-    monkeypatch.setattr(buckets_module, "LARGE", 0)
-    for nested, shared in (([[[[0, 1], 2], 3], 4], [None, 0, 0, 0]), ([0, [1, [2, [3, 4]]]], [None] * 4)):
-        tree = ClassTree.from_nested(nested, range(5))
-        head = make_head(tree, VariationalTree())
-        assert head.buckets.within == shared
-        walk(head)
-        x, y = training_rows(tree, seed=7)
-        assert_near(head.loss(x, y).detach(), Twin(head).loss(x, y).detach(), 1e-10)
-    assert make_head(tree, VariationalTree(learn_kernel="per-node")).buckets.within == [None] * 4
-
-
 def test_points_stand_in_leaf_order_and_keep_their_order_within_a_class() -> None:
     """What a network learned to be first stays first: a cap takes the first points of each class."""
     tree, classes = TREES["chain"], torch.tensor([2, 0, 3, 3, 1, 0, 4, 2, 0])

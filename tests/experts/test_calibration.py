@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gptree.experts import LDA, Examples, KernelDensity, KernelRidge, Pool, PriorScores
-from gptree.experts.calibration import CalibrationRows, best_temperature, some, temperature_centre
+from gptree.experts.calibration import CalibrationRows, best_temperature, choose, some, temperature_centre
 from gptree.experts.pool import RIDGE, fit_weights, pool_weights
 from gptree.experts.ridge import _few_classes
 
@@ -82,6 +82,19 @@ def test_the_setting_with_the_lowest_left_out_loss_is_taken():
     best = min(losses, key=lambda sharpness: losses[sharpness][1])
     assert fit.expert.sharpness == best
     assert fit.expert.temperature == pytest.approx(losses[best][0], rel=1e-3)
+
+
+def test_of_settings_that_lose_as_much_the_first_is_taken():
+    class Alike:
+        grid, fallback, spread = (3.0, 1.0, 2.0), 9.0, 2.0
+
+        def scores(self, grid, rows):
+            return noisy_scores(12, 3, 0, 1.0)[0].expand(len(grid), -1, -1)
+
+        fitted = None
+
+    examples = Examples.of(*blobs([4, 4, 4], 5))
+    assert choose(Alike(), examples, CalibrationRows.of(examples)).value == 3.0
 
 
 def test_settings_are_chosen_on_the_judges_alone():

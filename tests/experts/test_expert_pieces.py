@@ -13,6 +13,7 @@ from sklearn.naive_bayes import GaussianNB
 from gptree.experts import (
     LDA,
     Examples,
+    FittedLDA,
     KernelDensity,
     KernelRidge,
     Pool,
@@ -29,6 +30,7 @@ from gptree.experts import (
     ridge,
 )
 from gptree.experts.examples import row_chunks
+from gptree.maths.frozen import Parts, Rows
 
 X, Y = blobs([5, 4, 6, 3], 7)
 EXAMPLES = Examples.of(X, Y)
@@ -115,6 +117,8 @@ def test_the_values_of_a_large_grid_are_tried_one_after_the_other(monkeypatch: p
     for one, expert in zip(whole, (LDA(), KernelRidge(), KernelDensity()), strict=True):
         torch.testing.assert_close(expert.fit(EXAMPLES).left_out, one.left_out, rtol=0, atol=1e-12)
     assert calibration.tempering_bytes(9, 18, 4, 8) == 8 * 4 * (5 * 18 + 4 * 18)
+    monkeypatch.undo()  # and 9 · 1,000 · 10,000 scores are too many at once
+    assert calibration.tempering_bytes(9, 2_000, 10_000, 8) == 8 * 10_000 * (5 * 1_000 + 4 * (2**21 // 10_000 + 64))
 
 
 def test_a_pool_does_without_an_expert_that_does_not_pay() -> None:
@@ -127,6 +131,7 @@ def test_a_pool_does_without_an_expert_that_does_not_pay() -> None:
     assert len(Pool((ridge,)).fit(EXAMPLES).expert.experts) == 1  # somebody has to be asked
     assert len(Pool((LDA(), KernelRidge(most_classes=4))).fit(EXAMPLES).expert.experts) == 2
     assert not Pool((ridge,)).pays(4)
+    assert Pool((LDA(), ridge)).pays(4)
     assert KernelRidge().pays(500)
     assert not KernelRidge().pays(501)
 
@@ -230,7 +235,7 @@ def test_a_penalty_is_chosen_on_a_part_of_many(monkeypatch: pytest.MonkeyPatch) 
     KernelRidge(choose_on=18).fit(EXAMPLES)
     KernelRidge((0.1,), choose_on=10).fit(EXAMPLES)
     assert not chosen
-    KernelRidge(choose_on=17).fit(EXAMPLES)
+    KernelRidge((0.1, 1.0), choose_on=17).fit(EXAMPLES)
     assert chosen == [5 + 6]  # of two classes, which can have five each
 
 
@@ -275,6 +280,34 @@ class Watched(GaussianNB):
 def test_a_classifier_is_told_of_weights_where_there_are_any(weight: float) -> None:
     SklearnExpert(Watched()).fit(Examples.of(X, Y, weights=torch.full((len(Y),), weight, dtype=torch.float64)))
     assert (Watched.given is None) == (weight == 1.0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("counts", [[4, 4, 4], [5, 2, 7, 1]], ids=["alike", "unequal"])
+@pytest.mark.parametrize("d", [5, 30], ids=["d < n", "d > n"])
+def test_what_a_discriminant_becomes_for_predictions(d: int, counts: list[int], dtype: torch.dtype) -> None:
+    x, y = blobs(counts, d, dtype=dtype)
+    fitted = replace(FittedLDA.of(Examples.of(x, y)), shrinkage=0.2, count_penalty=0.7, temperature=0.4)
+    scores = fitted.frozen(Parts())(Rows(3 * x[:6])).log_softmax(1)
+    exact = 2e-4 if dtype == torch.float32 else 1e-10
+    torch.testing.assert_close(scores, fitted.log_probabilities(3 * x[:6]), rtol=0, atol=exact)
+
+
+@pytest.mark.parametrize(("weight", "freedom"), [(2e-6, 1), (4e-6, 4e-6)])
+def test_a_freedom_beyond_rounding_counts(weight: float, freedom: float) -> None:
+    """A millionth of all that counts, three whole examples here."""
+    weights = torch.tensor([1.0, 1.0, 1.0, weight, weight], dtype=torch.float64)
+    found = lda._freedom(Examples.of(X[:5], torch.tensor([0, 1, 2, 3, 3]), weights=weights))
+    assert found == pytest.approx(freedom, rel=1e-6)
+
+
+@pytest.mark.parametrize("weight", [1e-4, 1.0, 1e4])
+def test_degrees_of_freedom_of_light_and_heavy_examples(weight: float) -> None:
+    """Σ_c (n_c − min(1, Σ w²/n_c)), and one where each class has a single example or less."""
+    pairs = Examples.of(X[:4], torch.tensor([0, 0, 1, 1]), weights=torch.full((4,), weight, dtype=torch.float64))
+    assert lda._freedom(pairs) == pytest.approx(4 * weight - 2 * min(1.0, weight), rel=1e-12)
+    single = Examples.of(X[:3], torch.arange(3), weights=torch.full((3,), min(weight, 1.0), dtype=torch.float64))
+    assert lda._freedom(single) == 1
 
 
 def test_spread_within_classes_or_half_of_the_whole() -> None:

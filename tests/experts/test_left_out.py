@@ -66,6 +66,18 @@ class TestClosedForms:
         check(KernelDensity((sharpness,)), examples, density_scores(examples, sharpness))
 
 
+@pytest.mark.parametrize("first", [True, False])
+def test_folds_beside_examples_that_are_left_out_alone(first):
+    X, y = blobs(UNEQUAL, 6)
+    folds = Examples.of(X, y).folds % 2
+    folds[torch.arange(len(y)) < 6 if first else torch.arange(len(y)) >= 6] = ALONE
+    examples = Examples.of(X, y, folds=folds)
+    check(LDA((0.5,), 0.15), examples, lda_scores(examples, 0.5, 0.15))
+    check(KernelRidge((0.3,)), examples, kernel_ridge_scores(examples, 0.3))
+    check(Ridge((3.0,)), examples, ridge_scores(examples, 3.0))
+    check(KernelDensity((20.0,)), examples, density_scores(examples, 20.0))
+
+
 def test_kernel_ridge_of_a_part_treats_the_others_as_new_points():
     X, y = blobs([8, 8, 8, 6], 5)
     examples = Examples.of(X, y)

@@ -421,6 +421,45 @@ def test_novel_classes_beside_some_of_the_base_classes() -> None:
     torch.testing.assert_close(found.exp().sum(1), torch.ones(len(found), dtype=torch.float64), **EXACT)
 
 
+@pytest.mark.parametrize(
+    ("kept", "extra", "known"), [((0, 1, 2, 3), (), True), ((0, 2, 3), (), False), ((0, 1, 2, 3), (1,), False)]
+)
+def test_what_base_classes_have_at_exemplars_is_known_while_nothing_of_theirs_changes(
+    kept: tuple[int, ...], extra: tuple[int, ...], known: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    learnt, base, rows = novel_experts()
+    three = {name: getattr(learnt, name)[:3] for name in ("root_weights", "novel_weights")}
+    learnt = replace(learnt, ridge_penalty=None, ridge_temperature=None, **three)
+    weights = torch.linspace(0.5, 2.0, len(rows), dtype=torch.float64)
+    ready = learnt.with_base_mass(base.y[rows], weights)
+    assert ready.base_mass is not None
+    later_X, later_y = later_examples([3, 2], extra=extra)
+    later_y = torch.where(later_y >= N_BASE, later_y - N_BASE + len(kept), later_y)
+    stay = torch.isin(base.y[rows], torch.tensor(kept))
+    weights = torch.cat([weights[stay], torch.ones(len(later_X), dtype=torch.float64)])
+    left_out = torch.randn(len(weights), len(kept), generator=torch.Generator().manual_seed(0)).double().log_softmax(1)
+    experts, kept_classes = base_expert(base).only(torch.tensor(kept)), torch.tensor(kept)
+    given = (experts, kept_classes, later_X, later_y, left_out.__getitem__, weights)
+    at, first = novel._Discriminants.at, list[int]()
+
+    def spied(self, rows: Tensor, since: int = 0, white=None) -> list[Tensor]:
+        first.append(since)
+        return at(self, rows, since, white)
+
+    monkeypatch.setattr(novel._Discriminants, "at", spied)
+    _, found = ready.grown(*given)
+    assert (N_BASE in first) == known  # base classes are not scored at exemplars
+    _, from_totals = learnt.grown(*given)
+    torch.testing.assert_close(found.dense(), from_totals.dense(), **EXACT)
+    everything = replace(learnt, lda=replace(learnt.lda, counts=torch.cat([learnt.lda.counts, learnt.lda.counts[:1]])))
+    if known:  # with another count of base classes it does not know that they are all there
+        everything = replace(everything, lda=replace(everything.lda, means=learnt.lda.means[[0, 1, 2, 3, 0]]))
+        first.clear()
+        _, scored = everything.grown(*given)
+        assert first == [0]
+        torch.testing.assert_close(found.dense(), scored.dense(), **EXACT)
+
+
 @pytest.mark.parametrize("counts", [COUNTS, [1, 1, 1, 1], [3]], ids=["several", "one shot", "one class"])
 @pytest.mark.parametrize("shots", [[1], [1, 1, 1], [2, 1], [30, 1]])
 @pytest.mark.parametrize("d", [3, 50])

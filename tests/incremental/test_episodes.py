@@ -230,6 +230,14 @@ def test_what_the_base_experts_know_is_not_computed_again(random: bool) -> None:
     torch.testing.assert_close(shared.lda.log_probabilities(X), alone.lda.log_probabilities(X))
 
 
+def test_base_experts_that_know_other_examples_are_not_taken() -> None:
+    X, y = blobs([5, 8, 6, 7])
+    pool = Pool((LDA(), episodes.RANDOM_LDA)).fit(Examples.of(X[1:], y[1:])).expert
+    examples = Examples.of(X, y)
+    lda, random = episodes._discriminants(examples, pool)
+    assert lda.counts.tolist() == random.expert.counts.tolist() == [5, 8, 6, 7]
+
+
 def test_nothing_but_the_base_and_the_seed_matters() -> None:
     X, y = blobs([6] * 6)
     torch.manual_seed(1)

@@ -107,6 +107,8 @@ def test_copies_of_one_example(selection: Selection, dtype: type) -> None:
     rows, weights = select_exemplars(X, np.zeros(12, dtype=int), 4, selection, names(1), 0)
     assert 1 <= len(set(rows.tolist())) == len(rows) <= 4
     assert weights.sum() == 12 + 0.5 * len(rows)
+    rows, _ = select_exemplars(X[:4], np.zeros(4, dtype=int), 4, selection, names(1), 0)
+    assert rows.tolist() == [0, 1, 2, 3]  # nothing is to be chosen
 
 
 @pytest.mark.parametrize(

@@ -315,6 +315,14 @@ def test_trees_are_built_from_what_the_classes_came_with(base: BaseState, seen: 
         np.testing.assert_allclose(means[c], shots.mean(0).numpy())
 
 
+def test_the_tree_of_novel_classes_is_built_from_theirs(base: BaseState, seen: Seen) -> None:
+    grow(base, state(*TWO_SESSIONS), rules())
+    first, second = TWO_SESSIONS[0].features, TWO_SESSIONS[1].features
+    for means, labels, _ in seen.built:
+        assert labels == ["new 5", "new 6", "new 7"]
+        np.testing.assert_allclose(means, torch.stack([x.mean(0) for x in (first[:3], first[3:], second)]).numpy())
+
+
 def test_a_graft_goes_to_the_most_similar_base_class(base: BaseState, seen: Seen) -> None:
     grown = grow(base, state(*TWO_SESSIONS), rules(Graft()))
     directions = np.stack([base.stands_for[base.y == c].numpy() @ base.X[base.y == c].numpy() for c in range(5)])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from gptree.inference import (
     SparseVariational,
     fit_nodes,
     gibbs,
+    layer,
     posterior,
     predict,
 )
@@ -27,6 +29,8 @@ from gptree.inference.nodes import NodeBatch, make_batches, size_class
 from gptree.inference.posterior import DensePosterior, LinearPosterior, SparsePosterior, draw_chunks, make_posterior
 from gptree.inference.sparse_variational import WhitenedBatch
 from gptree.maths.conditional import FunctionSpace, WeightSpace
+from gptree.maths.frozen import Parts
+from gptree.maths.kernels import node_kernels
 from gptree.maths.seeding import kmeans_plus_plus_order
 from gptree.tree import label_hashes, node_generator, node_key
 
@@ -191,6 +195,26 @@ def test_numbers_of_factors() -> None:
     assert draws_of().factor_numbers == 2 * 3**2
     assert LinearPosterior(zeros, rows, zeros, torch.zeros(5, 2, 4)).factor_numbers == 2 * 4**2
     assert SparsePosterior(zeros, rows, zeros, zeros).factor_numbers == 2 * 2 * 3**2
+
+
+def test_what_draws_share_is_not_repeated_for_each() -> None:
+    """Variances of two posteriors of five draws, of which one or both are pooled."""
+    block = layer.Block([draws_of(), replace(draws_of(), nodes=torch.arange(2, 4))], 5)
+    one, five = torch.zeros(1, 2, 3), torch.ones(5, 2, 3)
+    assert block.gathered([one, one]).shape == (1, 4, 3)
+    assert block.gathered([one, five]).shape == (5, 4, 3)
+    assert block.gathered([one, five])[:, :, 0].tolist() == [[0, 0, 1, 1]] * 5
+
+
+@pytest.mark.parametrize(("scale", "wide"), [(11.9, False), (12.1, True)])
+def test_wide_variances_are_possible_where_the_scale_is(scale: float, wide: bool) -> None:
+    predictor = NodePredictor(Grams(kernel(output_scale=scale), features(), 0), [draws_of()], BUDGET)
+    nodes = predictor.layer(Parts(frozen=True))
+    predictor.frozen_variances(nodes)
+    assert nodes.wide == wide
+    each = node_kernels(kernel(output_scale=1.0), 2)
+    each.outputscale = torch.tensor([1.0, scale])
+    assert (NodePredictor(Grams(each, features(), 0), [draws_of()], BUDGET)._widest() > 12) == wide
 
 
 def test_factors_are_kept_where_they_take_an_eighth_of_the_budget() -> None:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from gptree.maths import cuda
-from gptree.maths.cuda import STREAMS, Recorded, concurrently
+from gptree.maths.cuda import STREAMS, URGENT, Recorded, Started, concurrently
 
 on_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 
@@ -75,11 +75,17 @@ def test_a_recording_repeats_the_function_with_new_values() -> None:
 class Stream:
     """Writes down what it is told to wait for."""
 
-    def __init__(self, name: object) -> None:
-        self.name, self.waits = name, list[object]()
+    def __init__(self, name: object, priority: int = 0) -> None:
+        self.name, self.priority, self.waits = name, priority, list[object]()
 
     def wait_stream(self, other: Stream) -> None:
         self.waits.append(other.name)
+
+    def record_event(self) -> object:
+        return self.name
+
+    def wait_event(self, event: object) -> None:
+        self.waits.append(event)
 
 
 class Streams:
@@ -89,12 +95,12 @@ class Streams:
         self.main, self.made, self.using = Stream("main"), list[Stream](), list[object]()
         self.replays = 0
 
-    def Stream(self, device: torch.device) -> Stream:
-        self.made.append(Stream(len(self.made)))
+    def Stream(self, device: torch.device, priority: int = 0) -> Stream:
+        self.made.append(Stream(len(self.made), priority))
         return self.made[-1]
 
     def current_stream(self, device: torch.device) -> Stream:
-        return self.main
+        return self.made[self.using[-1]] if self.using and isinstance(self.using[-1], int) else self.main
 
     @contextmanager
     def stream(self, stream: Stream) -> Iterator[None]:
@@ -132,8 +138,19 @@ def test_tasks_take_the_streams_in_turn(count: int, streams: Streams) -> None:
     used = min(count, STREAMS)
     assert found == [i % used for i in range(count)]
     assert len(streams.made) == STREAMS
-    assert [stream.waits for stream in streams.made] == [["main"]] * used + [[]] * (STREAMS - used)
-    assert streams.main.waits == list(range(used))
+    turns = [len(range(place, count, STREAMS)) for place in range(STREAMS)]
+    assert [stream.waits for stream in streams.made] == [["main"] * many for many in turns]
+    assert streams.main.waits == [i % STREAMS for i in range(count)]
+    assert [stream.priority for stream in streams.made] == [-1] * URGENT + [0] * (STREAMS - URGENT)
+
+
+def test_a_task_that_wants_another_s_result_waits_where_it_runs(streams: Streams) -> None:
+    first = Started(lambda: 3, torch.device("cuda"), 5)
+    second = Started(lambda: 2 * first.result(), torch.device("cuda"), 7)
+    assert streams.main.waits == []
+    assert streams.made[7].waits == ["main", 5]
+    assert second.result() == 6
+    assert streams.main.waits == [7]
 
 
 def test_a_function_is_done_twice_before_it_is_recorded(streams: Streams) -> None:

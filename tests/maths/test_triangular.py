@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from gptree.maths import linalg
-from gptree.maths.linalg import triangular_inverse, triangular_sandwich
+from gptree.maths.linalg import semiseparable_sandwich, triangular_inverse
 
 #: Around the order that is solved, its double, where padding begins and ends, and where products go by blocks.
 ORDERS = (1, 2, 3, 63, 64, 65, 66, 127, 128, 129, 130, 160, 161, 200, 321, 1030)
@@ -76,27 +76,37 @@ def test_blocks_of_any_size_give_the_same_inverse(monkeypatch: pytest.MonkeyPatc
 # -------------------------------------------------------------------------------------------------------- products
 
 
+def sandwiched(X: Tensor, G: Tensor, A: Tensor) -> Tensor:
+    T = (G @ A.mT).tril()
+    T.diagonal(dim1=-2, dim2=-1).mul_(0.5)
+    return X.mT @ T @ X
+
+
+def randn(*shape: int, seed: int) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("n", [1, 2, 64, 130, 1023, 1024, 1030])
+@pytest.mark.parametrize("n", [1, 2, 130, 512, 513, 1030])
 def test_sandwich_equals_the_plain_product(n: int, dtype: torch.dtype) -> None:
-    X, T = triangles(n, n, dtype=dtype), triangles(n, n, seed=1, dtype=dtype)
-    expected = X.double().T @ T.double() @ X.double()
-    torch.testing.assert_close(triangular_sandwich(X, T).double(), expected, rtol=0.0, atol=TOLERANCE[dtype])
+    X, G, A = (each.to(dtype) for each in (triangles(1, n, n), randn(1, n, 6, seed=1), randn(1, n, 6, seed=2)))
+    found, expected = semiseparable_sandwich(X, G, A), sandwiched(X.double(), G.double(), A.double())
+    assert found.dtype == dtype
+    torch.testing.assert_close(found.double(), expected, rtol=0.0, atol=100 * TOLERANCE[dtype])
 
 
-@pytest.mark.parametrize("blocked", [2, 3, 8])
-@pytest.mark.parametrize("batch", [(), (3,), (2, 3)], ids=str)
-def test_sandwiches_of_batches_by_blocks(batch: tuple[int, ...], blocked: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(linalg, "BLOCKED_ORDER", blocked)
-    for n in (1, 2, 3, 9, 16, 31):
-        X, T = triangles(*batch, n, n), triangles(*batch, n, n, seed=1)
-        before = X.clone(), T.clone()
-        expected = X.mT @ T @ X
-        torch.testing.assert_close(triangular_sandwich(X, T), expected, rtol=0.0, atol=1e-13)
-        by_columns = triangular_sandwich(X.mT.contiguous().mT, T.mT.contiguous().mT)
-        torch.testing.assert_close(by_columns, expected, rtol=0.0, atol=1e-13)
-        assert torch.equal(X, before[0])
-        assert torch.equal(T, before[1])
+@pytest.mark.parametrize("order", [1, 2, 3, 8, 100])
+@pytest.mark.parametrize("batch", [0, 1, 3])
+def test_sandwiches_of_batches_by_blocks(batch: int, order: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(linalg, "BLOCK_ORDER", order)
+    for n, rank in ((1, 1), (2, 5), (3, 0), (9, 2), (16, 20), (31, 4)):
+        given = triangles(batch, n, n), randn(batch, n, rank, seed=1), randn(batch, n, rank, seed=2)
+        before = [each.clone() for each in given]
+        expected = sandwiched(*given)
+        torch.testing.assert_close(semiseparable_sandwich(*given), expected, rtol=0.0, atol=1e-12)
+        by_columns = semiseparable_sandwich(*(each.mT.contiguous().mT for each in given))
+        torch.testing.assert_close(by_columns, expected, rtol=0.0, atol=1e-12)
+        assert all(torch.equal(one, other) for one, other in zip(given, before, strict=True))
 
 
 def test_sizes_of_blocks() -> None:

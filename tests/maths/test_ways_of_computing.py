@@ -68,6 +68,16 @@ def test_blocks_of_the_quadrature(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [len(arguments[0]) for arguments in blocks.arguments] == [2, 1]
 
 
+@pytest.mark.parametrize("points", [20, 7])
+def test_what_can_be_exported_gives_the_same(points: int) -> None:
+    mean = double(-700.0, -30.0, -1.0, -1e-9, 0.0, 0.5, 20.0, 300.0)[:, None]
+    variance = double(-1e-12, 0.0, 0.3, 4.0, 12.0, 12.1, 90.0)
+    for wide, some in ((True, variance), (False, variance[:5])):
+        blind = quadrature.log_sigmoid_expectation_blind(mean, some, wide, points)
+        seeing = quadrature.log_sigmoid_expectation(mean, some, points)
+        torch.testing.assert_close(blind, seeing, rtol=1e-10, atol=1e-14)
+
+
 def test_weights_of_the_alternating_series() -> None:
     """Σ (−1)^k / (k + 1) = log 2, within the bound 2 (3 + √8)⁻ⁿ, which is nearly met."""
     for terms in (4, 9, 14):
@@ -127,16 +137,11 @@ def test_units_are_drawn_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_orders_at_which_the_way_changes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(whitened, "FACTORED_ORDER", 4)
     halves = watch(monkeypatch, whitened, "root_inverse")
-    halves.function(torch.eye(4).expand(1, 4, 4))
+    halves.function(torch.eye(4).expand(2, 4, 4))
+    halves.function(torch.eye(5).expand(1, 5, 5))  # one matrix is factorised whole
     assert not halves.arguments
-    halves.function(torch.eye(5).expand(1, 5, 5))
+    halves.function(torch.eye(5).expand(2, 5, 5))
     assert [arguments[0].shape[-1] for arguments in halves.arguments] == [2, 3]
-    monkeypatch.setattr(linalg, "BLOCKED_ORDER", 4)
-    parts = watch(monkeypatch, linalg, "triangular_sandwich")
-    parts.function(torch.eye(3), torch.eye(3))
-    assert not parts.arguments
-    parts.function(torch.eye(4), torch.eye(4))
-    assert [arguments[0].shape[-1] for arguments in parts.arguments] == [2]
 
 
 @pytest.mark.parametrize(

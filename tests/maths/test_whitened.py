@@ -146,12 +146,12 @@ def test_values_and_natural_statistics_equal_a_plain_loop_s(batches: list[Nodes]
 
 @pytest.mark.parametrize("batches", prior_mean_or_not(), ids=["zero mean", "prior mean"])
 def test_gradients_of_the_kernel_matrices_equal_autograd_s(batches: list[Nodes]) -> None:
-    """Each node's sum weighted differently, as a loss would. K̄_mm is symmetric: K_mm cannot move in any other way."""
+    """Each node's sum weighted differently, as a loss would. The symmetric part of K̄_mm counts: K_mm moves that way."""
     for q, nodes in zip(factors(batches), batches, strict=True):
         rows, said = look(q, nodes)
         share = torch.tensor([0.5, -1.0, 2.0], dtype=FLOAT)[: len(nodes), None]
         to_K_mm, to_K_mn = rows.gradients(q, share * said.lam, share * said.slope)
-        torch.testing.assert_close(to_K_mm, to_K_mm.mT, rtol=0.0, atol=1e-13)
+        to_K_mm = (to_K_mm + to_K_mm.mT) / 2
         for v in range(len(nodes)):
             at = [getattr(nodes[v], name).clone().requires_grad_() for name in ("K_mm", "K_mn", "k_nn")]
             moved = replace(nodes[v], K_mm=(at[0] + at[0].T) / 2, K_mn=at[1], k_nn=at[2])
@@ -383,15 +383,3 @@ def test_failures_in_either_half_are_told(place: int, value: float, monkeypatch:
     found, sound = whitened.root_inverse(matrix)
     assert sound.tolist() == [True, False]
     assert torch.isfinite(found).all()
-
-
-def test_roots_of_leading_blocks_are_leading_blocks() -> None:
-    """As of a node and its left child, whose points come first."""
-    whole = make_nodes(1, 9, seed=4)
-    part = replace(whole, K_mm=whole.K_mm[:, :5, :5], eta=whole.eta[:, :5], precision=whole.precision[:, :5, :5])
-    jitter = torch.full((), JITTER, dtype=FLOAT)
-    both = [[getattr(node, name) for node in (whole, part)] for name in ("K_mm", "eta", "precision")]
-    apart = Whitened.each(both[0], jitter, both[1], both[2])
-    shared = Whitened.each(both[0], jitter, both[1], both[2], within=[None, 0])
-    for name in ("X", "F", "mean", "sound"):
-        torch.testing.assert_close(getattr(shared[1], name), getattr(apart[1], name), rtol=0.0, atol=1e-12)

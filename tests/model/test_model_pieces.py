@@ -15,6 +15,7 @@ from forest_cases import FIRST, SECOND, data, fit, kernel, new_points
 from gptree.inference import CoordinateAscent, DensePosterior, Gibbs, InducingPoints, SubsetOfData
 from gptree.model import TrainingData, leave_one_out, node_problems, prior_means
 from gptree.model.forest import ForestModel
+from gptree.model.prediction import Prediction
 from gptree.model.stored import model_from_parts, model_to_parts
 from gptree.storage import StorageError
 from gptree.tree import ClassTree, ForestPaths
@@ -31,6 +32,19 @@ def test_new_points_at_a_time() -> None:
     numbers = 4 * (3 * 5 + 35 + 2 * 5 * (1 + 2))
     for budget, expected in ((8 * 8 * numbers * 3, [3, 3, 1]), (8 * 8 * numbers * 3 - 1, [2, 2, 2, 1]), (1, [1] * 7)):
         assert sizes(replace(model, memory_budget=budget).chunks(x), 7) == expected
+
+
+def test_features_far_from_the_origin_lose_no_digits() -> None:
+    """Distances are those to the mean of the features: ten thousand away, nine digits of thirteen are left."""
+    x = new_points()
+
+    def prediction(far: float) -> Any:
+        given = data()
+        model = fit(CoordinateAscent(), with_data=replace(given, X=given.X + far))
+        rows = Prediction(model, None, None, unit_length=False)
+        return rows(x + far), rows(x + far, "quadrature"), model.log_probabilities(x + far)
+
+    torch.testing.assert_close(prediction(1e4), prediction(0.0), rtol=0, atol=1e-9)
 
 
 def test_training_rows_of_prior_means_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -151,6 +165,14 @@ def test_budgets_that_a_file_may_hold(budget: int, fine: bool) -> None:
     else:
         with pytest.raises(StorageError, match="memory_budget"):
             model_from_parts(document, tensors, torch.device("cpu"))
+
+
+@pytest.mark.parametrize("part", ["weights", "omega"])
+def test_every_number_of_a_file_is_in_the_precision_of_the_features(part: str) -> None:
+    document, tensors = model_to_parts(fit(CoordinateAscent()))
+    tensors[f"posterior.0.{part}"] = tensors[f"posterior.0.{part}"].float()
+    with pytest.raises(StorageError, match="is not in the precision of the features"):
+        model_from_parts(document, tensors, torch.device("cpu"))
 
 
 def test_a_row_without_prior_variance_may_be_stored() -> None:

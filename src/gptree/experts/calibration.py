@@ -205,7 +205,7 @@ def best_temperature(
         curvature = tau**2 * second + tau * first + 1 / n
         low, high = (t, high) if slope < 0 else (low, t)
         newton = t - slope / curvature if curvature > 0 else math.inf
-        previous, t = t, newton if low < newton < high else (low + high) / 2
+        previous, t = t, newton if low <= newton <= high else (low + high) / 2
         if abs(t - previous) < TOLERANCE:
             break
     nll = float(weighted_mean((math.exp(t) * gap).logsumexp(1), weights)) + (t - t0) ** 2 / (2 * n)

@@ -163,7 +163,7 @@ class FittedKernelDensity(FittedExpert):
         return replace(self, points=points, labels=labels, weights=weights, masses=_masses(weights, labels, n_classes))
 
     def only(self, classes: Tensor) -> FittedKernelDensity:
-        place = torch.full((len(self.masses),), -1, device=classes.device)
+        place = -torch.ones_like(self.masses, dtype=torch.long)
         place[classes] = torch.arange(len(classes), device=classes.device)
         kept = place[self.labels] >= 0
         labels = place[self.labels[kept]]
@@ -211,8 +211,8 @@ class _Scorer:
     def scores(self, grid: tuple[float, ...], rows: Tensor) -> Tensor:
         ex = self.examples
         scores = ex.X.new_empty(len(grid), len(rows), ex.n_classes)
-        for members, asked in ex.by_fold(rows):
-            points, labels, weights, masses = self._without(int(ex.folds[members[0]]))
+        for fold, _, asked in ex.by_fold(rows):
+            points, labels, weights, masses = self._without(fold)
             for part in chunks(len(asked), len(points), rows.device):
                 g = points @ self.points[rows[asked[part]]].T
                 scores[:, asked[part]] = _log_means(g, labels, weights, masses, grid).to(scores.dtype)
@@ -222,7 +222,7 @@ class _Scorer:
             g = self.points @ self.points[asked].T
             g[asked, torch.arange(len(asked), device=asked.device)] = -torch.inf
             counts = ex.left_out_counts(asked).T.to(g.dtype)
-            counts = torch.where(counts > 0, counts, 1)  # of a class whose only example is masked
+            counts = counts.clamp(min=torch.finfo(g.dtype).tiny)  # of a class whose only example is masked
             scores[:, alone[part]] = _log_means(g, ex.y, self.weights, counts, grid).to(scores.dtype)
         return scores
 
@@ -250,7 +250,7 @@ class _ExemplarScorer:
         self.density = exemplar_density(
             examples.X[settings.rows], examples.y[settings.rows], settings.weights, examples.n_classes
         )
-        self.itself = torch.full_like(examples.y, -1)
+        self.itself = -torch.ones_like(examples.y)
         self.itself[settings.rows] = torch.arange(len(settings.rows), device=self.itself.device)
 
     def scores(self, grid: tuple[float, ...], rows: Tensor) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -19,6 +20,11 @@ CHUNK_ROWS = 64  # but no fewer rows than that: what is computed once a chunk is
 def row_chunks(rows: Tensor, n_classes: int) -> tuple[Tensor, ...]:
     """Row numbers (r,) in pieces whose scores (piece, C) are computed at a time."""
     return rows.split(max(CHUNK_SIZE // n_classes, CHUNK_ROWS))
+
+
+def stable_order(keys: Tensor) -> Tensor:
+    """Row numbers by key (n,), a whole number; rows of equal keys stay in their own order."""
+    return (keys * len(keys) + torch.arange(len(keys), device=keys.device)).argsort()
 
 
 def shot_folds(y: Tensor, max_folds: int = 30) -> Tensor:
@@ -40,7 +46,7 @@ def shot_folds(y: Tensor, max_folds: int = 30) -> Tensor:
     if max_folds < 2:
         raise ValueError(f"max_folds must be at least 2, not {max_folds}: a class must survive each fold.")
     counts = torch.bincount(y)
-    order = torch.argsort(y, stable=True)
+    order = stable_order(y)
     first = (counts.cumsum(0) - counts)[y[order]]
     shot = torch.empty_like(y)
     shot[order] = torch.arange(len(y), device=y.device) - first
@@ -136,7 +142,7 @@ class Examples:
             empty = int(sizes.argmin())
             raise ValueError(f"class {empty} has no example; give it one, or renumber the classes without it.")
         folds = shot_folds(y) if folds is None else _checked_folds(folds, y, sizes)
-        weights = torch.ones_like(X[:, 0]) if weights is None else _checked_weights(weights, X)
+        weights = X.new_ones(len(X)) if weights is None else _checked_weights(weights, X)
         together = folds != ALONE
         n_folds = int(folds.max()) + 1
         cells, inside = (folds * n_classes + y)[together], weights[together]
@@ -178,16 +184,16 @@ class Examples:
 
     def chunks(self) -> tuple[Tensor, ...]:
         """All rows in pieces whose scores are computed at a time; a piece meets few folds."""
-        return row_chunks(self.folds.argsort(stable=True), self.n_classes)
+        return row_chunks(stable_order(self.folds), self.n_classes)
 
-    def by_fold(self, rows: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-        """For every fold that meets `rows`: all its members, and the positions in `rows` of those asked for.
+    def by_fold(self, rows: Tensor) -> Iterator[tuple[int, Tensor, Tensor]]:
+        """For every fold that meets `rows`: its number, its members, and the positions in `rows` of those asked for.
 
         Examples left out alone are not among them; see `alone`.
         """
         folds = self.folds[rows]
-        for fold in folds[folds != ALONE].unique():
-            yield (self.folds == fold).nonzero()[:, 0], (folds == fold).nonzero()[:, 0]
+        for fold in folds[folds != ALONE].unique().tolist():
+            yield fold, (self.folds == fold).nonzero()[:, 0], (folds == fold).nonzero()[:, 0]
 
     def alone(self, rows: Tensor) -> Tensor:
         """Positions in `rows` of the examples that are left out alone."""
@@ -199,7 +205,7 @@ class Examples:
         Of all, or of `some`, (n,) booleans.
         """
         rows = torch.arange(len(self), device=self.y.device) if some is None else some.nonzero()[:, 0]
-        return rows[shot_folds(self.y[rows], max_folds=len(self) + 1).argsort(stable=True)]
+        return rows[stable_order(shot_folds(self.y[rows], max_folds=sys.maxsize))]
 
 
 def _checked_weights(weights: Tensor, X: Tensor) -> Tensor:

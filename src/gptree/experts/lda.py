@@ -17,6 +17,9 @@ from gptree.maths.frozen import Parts
 from gptree.settings import require
 from gptree.storage import Array, Number
 
+#: The share of a count at which nothing is left of it but rounding.
+LEFT = 1e-6
+
 
 @dataclass(frozen=True)
 class LDA(Expert):
@@ -148,7 +151,7 @@ class FittedLDA(FittedExpert):
         share = double.counts / (double.counts + 1)
         penalty = self.count_penalty * torch.log1p(1 / double.counts)
         uneven = -0.5 * self.temperature * (share - share.mean())  # of the squared length of x: what differs
-        alike = bool((share == share[0]).all())
+        alike = bool(share.min() == share.max())
         return LinearScores(
             (self.temperature * share * precision_means).to(self.basis),
             (-0.5 * self.temperature * (share * norms + penalty)).to(self.basis),
@@ -177,7 +180,7 @@ class FittedLDA(FittedExpert):
         rows = (y >= first).nonzero()[:, 0]
         own = y[rows] - first
         n, w = self.counts[y], (torch.ones_like(y) if weights is None else weights).to(self.counts)
-        left = torch.where(n - w > 1e-6 * w, n - w, n)
+        left = torch.where(n - w > LEFT * w, n - w, n)
         rAr = r.square().sum(1)
         rAr[rows] = distances[rows, own]
         # δᵀAr = xᵀAr − μ_cᵀAr; for the class of the example δ = r n/(n − w)
@@ -306,7 +309,7 @@ class _Scorer:
     def _class_gaps(self, r: Tensor) -> tuple[Tensor, Tensor]:
         """`counts` of the same class left without each example's fold (n,), and the gap δ to their mean (n, r)."""
         ex = self.examples
-        alone = len(ex.fold_counts) * ex.n_classes + torch.arange(len(ex), device=ex.y.device)
+        alone = ~torch.arange(len(ex), device=ex.y.device)  # −1, −2, …: a cell of its own for each
         cells = torch.where(ex.folds == ALONE, alone, ex.folds * ex.n_classes + ex.y)
         numbers, cell = cells.unique(return_inverse=True)
         removed = r.new_zeros(len(numbers), r.shape[1]).index_add_(0, cell, r * ex.weights[:, None])
@@ -319,13 +322,13 @@ class _Scorer:
         ex = self.examples
         scores = self.x.new_empty(len(grid), len(rows), ex.n_classes)
         for j, k in enumerate(map(self.grid.index, grid)):
-            for members, at in ex.by_fold(rows):
-                scores[j, at] = self._scores_of(rows[at], int(ex.folds[members[0]]), members, k)
+            for fold, members, at in ex.by_fold(rows):
+                scores[j, at] = self._scores_of(rows[at], fold, members, k)
             alone = ex.alone(rows)
             if len(alone) == 0:
                 continue
             single, y = rows[alone], ex.y[rows[alone]]
-            scores[j, alone] = self._scores_of(single, ALONE, single[:0], k)
+            scores[j, alone] = self._scores_of(single, ALONE, single, k)
             left = ex.counts[y] - torch.where(ex.usable, ex.weights, ex.counts[ex.y])[single]
             scores[j, alone, y] = lda_scores(self.to_class[single, k], left, self.count_penalties[k])
         return scores
@@ -406,7 +409,7 @@ def _freedom(examples: Examples) -> float:
     """ν: n − C for whole weights, and what an unbiased covariance takes for weights below one; 1 if it is none."""
     squares = examples.counts.new_zeros(examples.n_classes).index_add_(0, examples.y, examples.weights.square())
     freedom = float((examples.counts - (squares / examples.counts).clamp(max=1)).sum())
-    if freedom <= 1e-6 * float(examples.counts.sum()):
+    if freedom <= LEFT * float(examples.counts.sum()):
         return 1
     return int(freedom) if freedom.is_integer() else freedom
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -13,7 +14,7 @@ from torch import Tensor
 
 from gptree.experts.base import Expert, Fit, FittedExpert, LeftOutAt, ScoreCache, positive_grid
 from gptree.experts.calibration import CalibrationRows, choose, fit_tempered, tempered_at, tempering_bytes
-from gptree.experts.examples import ALONE, Examples, check_features, shot_folds
+from gptree.experts.examples import ALONE, Examples, check_features, shot_folds, stable_order
 from gptree.experts.products import DOUBLE_UP_TO, check_unit_length, chunks, shared_products
 from gptree.experts.scorers import KernelScores, LinearScores
 from gptree.maths.frozen import Parts
@@ -251,7 +252,7 @@ class FittedKernelRidge(FittedExpert):
         return KernelScores(parts.products(self.points), self.temperature * self.weights)
 
     def knows_left_out(self, X: Tensor, y: Tensor) -> bool:
-        order = shot_folds(y, max_folds=len(y) + 1).argsort(stable=True)  # as `Examples.in_shot_order`
+        order = stable_order(shot_folds(y, max_folds=sys.maxsize))  # as `Examples.in_shot_order`
         rows = order[: len(self.points)].sort().values
         return torch.equal(X[rows].to(self.points.dtype), self.points)
 

@@ -42,7 +42,7 @@ class LinearScores(nn.Module):
         self.register_buffer("weights", weights)
         self.register_buffer("bias", bias)
         self.register_buffer("centre", centre)
-        basis, spread, self.outside, shares = (None, None, 0.0, None) if metric is None else metric
+        basis, spread, self.outside, shares = (None,) * 4 if metric is None else metric
         self.register_buffer("basis", basis)
         self.register_buffer("spread", spread)
         self.register_buffer("shares", shares)
@@ -108,7 +108,7 @@ class FrozenDensityScores(DensityScores):
         labels = self.labels
         points = torch.arange(len(labels), device=labels.device)
         shape = (len(self.masses), len(labels))
-        self.sums = parts.sums(labels, points, torch.ones_like(self.masses[:1]).expand(len(labels)), shape)
+        self.sums = parts.sums(labels, points, self.masses.new_ones(len(labels)), shape)
 
     def _added(self, terms: Tensor) -> Tensor:
         return self.sums(terms)

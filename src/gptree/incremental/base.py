@@ -225,7 +225,7 @@ def _lighter(expert: FittedExpert) -> FittedExpert:
 def _on_rows(model: ForestModel, rows: Tensor) -> ForestModel:
     """A model whose posteriors need these rows of its features only, over them only."""
     grams, posteriors = model.predictor.grams, model.predictor.posteriors
-    place = torch.full((len(grams.X),), -1, device=rows.device)
+    place = rows.new_full((len(grams.X),), len(rows))  # where there is none
     place[rows] = torch.arange(len(rows), device=rows.device)
     fewer = Grams(grams.kernel, grams.X[rows].clone(), model.memory_budget)
     moved = [replace(p, rows=place[p.rows]) for p in posteriors]

@@ -138,7 +138,7 @@ def _discriminants(examples: Examples, base: FittedExpert) -> tuple[FittedLDA, F
         return isinstance(expert, FittedLDA) and torch.equal(expert.counts.to(examples.counts), examples.counts)
 
     parts = _parts(base)
-    lda = next((e for e in parts if isinstance(e, FittedLDA) and usable(e)), None) or FittedLDA.of(examples)
+    lda: Any = next(filter(usable, parts), None) or FittedLDA.of(examples)
     random = [e for e in parts if isinstance(e, FittedRandomFeatures) and usable(e.expert)]
     if random:
         return lda, random[0]
@@ -178,7 +178,7 @@ def make_episode(
     order = np.concatenate([np.sort(order[n_novel:]), np.sort(order[:n_novel])])
     n_base = C - n_novel
     codes = y.cpu().numpy()
-    counted = torch.ones_like(X[:, 0]) if weights is None else weights.to(X)
+    counted = X.new_ones(len(X)) if weights is None else weights.to(X)
     usable = np.ones(len(codes), dtype=bool) if held_out is None else held_out
     by_class = np.split(np.argsort(codes, kind="stable"), np.cumsum(np.bincount(codes, minlength=C))[:-1])
     kept, shots, queries = [], [], []

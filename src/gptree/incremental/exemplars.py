@@ -146,4 +146,4 @@ def condensed(
 
 
 def _distances(x: np.ndarray, other: np.ndarray) -> np.ndarray:
-    return np.square(x).sum(1)[:, None] - 2 * x @ other.T + np.square(other).sum(1)
+    return np.square(x).sum(1)[:, None] - 2 * x @ other.T

@@ -16,6 +16,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from gptree.experts.examples import stable_order
+
 Kind = Literal["fit", "add_classes", "add_examples", "remove_classes", "rename_class", "merge_classes"]
 
 
@@ -63,7 +65,8 @@ class Entry:
 
     def example_weights(self, label: Any) -> Tensor:
         """How many times each example of one label counts."""
-        return torch.ones_like(self.examples(label)[:, 0]) if self.weights is None else self.weights[self._part(label)]
+        examples = self.examples(label)
+        return examples.new_ones(len(examples)) if self.weights is None else self.weights[self._part(label)]
 
     def _part(self, label: Any) -> slice:
         at = self.labels.index(label)
@@ -122,7 +125,7 @@ class ClassRegistry:
 
     def base_places(self, n_classes: int) -> np.ndarray:
         """Where each of the classes of the base session stands now, (n_classes,); −1 if it is gone."""
-        place = np.full(n_classes, -1)
+        place = -np.ones(n_classes, dtype=np.int64)
         place[[c.number for c in self.base]] = np.arange(len(self.base))
         return place
 
@@ -138,7 +141,7 @@ class ClassRegistry:
 def replay(base_labels: Sequence[Any], journal: Sequence[Entry], width: int, like: Tensor) -> ClassRegistry:
     """What a model holds after a journal; a ValueError says which operation cannot be done and why."""
     nothing = like.new_zeros(0, width)
-    base = tuple(BaseClass(label, number, nothing, nothing[:, 0], ()) for number, label in enumerate(base_labels))
+    base = tuple(BaseClass(label, number, nothing, like.new_zeros(0), ()) for number, label in enumerate(base_labels))
     registry = ClassRegistry(base, (), tuple(base_labels))
     for number, entry in enumerate(journal):
         registry = _OPERATIONS[entry.kind](registry, entry, number)
@@ -254,7 +257,7 @@ def _merge_classes(registry: ClassRegistry, entry: Entry, number: int) -> ClassR
     host = next((c for c in novel if c.label == into), novel[0])
     guests = [c for c in novel if c is not host]
     arrival = torch.cat([c.arrival for c in (host, *guests)])
-    order = (arrival == 0).long().argsort(stable=True)  # what came first with its class stays first
+    order = stable_order((arrival == 0).long())  # what came first with its class stays first
     origins = sum((c.origins for c in guests), host.origins)
     merged = replace(
         host,

@@ -25,13 +25,13 @@ def class_spreads(X: Tensor, y: Tensor, n_classes: int, weights: Tensor | None =
 
     `weights` (n,) say how many times each example counts; less than once makes no variance larger.
     """
-    weights = torch.ones_like(X[:, 0]) if weights is None else weights.to(X)
+    weights = X.new_ones(len(X)) if weights is None else weights.to(X)
     counts, squared_weights = (X.new_zeros(n_classes).index_add_(0, y, each) for each in (weights, weights.square()))
     several = torch.bincount(y, minlength=n_classes) > 1
-    means = X.new_zeros(n_classes, X.shape[1]).index_add_(0, y, X * weights[:, None]) / counts.clamp(min=1e-9)[:, None]
+    means = X.new_zeros(n_classes, X.shape[1]).index_add_(0, y, X * weights[:, None]) / counts[:, None]
     squares = X.new_zeros(n_classes).index_add_(0, y, (X - means[y]).square().sum(1) * weights)
     freedom = counts - (squared_weights / counts).clamp(max=1)
-    return torch.where(several, squares, 0) / torch.where(several, freedom, 1)
+    return torch.where(several, squares / freedom, 0)
 
 
 def wider(base: Tensor, novel: Tensor) -> float | None:

@@ -25,10 +25,13 @@ from gptree.inference import Diagnostics, Grams, NodePredictor, fit_nodes
 from gptree.maths.kernels import node_kernels
 from gptree.maths.sphere import unit_length
 from gptree.model import ForestModel, PathOdds, PathTable, TrainingData, node_problems
+from gptree.model.node_data import NEW
 from gptree.tree import ClassTree, build_tree, join, label_hashes, surviving
 
 #: Examples of earlier classes that a new root is fitted to, at most.
 ROOT_ROWS = 2_000
+#: In place of a row of the base model.
+NO_TWIN = -1
 
 
 def grow(
@@ -88,7 +91,7 @@ class _Memory:
     """(k, d) later examples, the end of `features`."""
     later_y: Tensor
     twins: Tensor
-    """(k,) the row of the base model that a later example of a base class equals, −1 if there is none."""
+    """(k,) the row of the base model that a later example of a base class equals, `NO_TWIN` if there is none."""
     kept: Tensor
     """(B,) numbers, in the base session, of the base classes that are still there."""
     place: Tensor
@@ -131,8 +134,8 @@ def _twins(base: BaseState, registry: ClassRegistry, n_later: int) -> Tensor:
             continue
         rows = (base.y == c.number).nonzero()[:, 0].tolist()
         known = {(x + 0.0).tobytes(): row for row, x in zip(rows, base.X[rows].cpu().numpy(), strict=True)}
-        found += [known.get((x + 0.0).tobytes(), -1) for x in c.extra.cpu().numpy()]
-    return torch.tensor(found + [-1] * (n_later - len(found)), dtype=torch.long, device=base.X.device)
+        found += [known.get((x + 0.0).tobytes(), NO_TWIN) for x in c.extra.cpu().numpy()]
+    return torch.tensor(found + [NO_TWIN] * (n_later - len(found)), dtype=torch.long, device=base.X.device)
 
 
 def _fits(grown: GrownState, base: BaseState) -> bool:
@@ -216,7 +219,7 @@ def _base_left_out(
     twins = memory.twins[: len(later)] if numbers is None else memory.twins[numbers]
     at_rows, at_twins = (base.left_out[each][:, memory.kept].log_softmax(1) for each in (rows, twins))
     at_later = _of_kept(base.expert, memory).log_probabilities(later)
-    return torch.cat([at_rows, torch.where(twins[:, None] < 0, at_later, at_twins)])
+    return torch.cat([at_rows, torch.where(twins[:, None] == NO_TWIN, at_later, at_twins)])
 
 
 def _of_kept(expert: FittedExpert, memory: _Memory) -> FittedExpert:
@@ -284,7 +287,7 @@ def _refitted(
     data = TrainingData(memory.features[rows], y.cpu().numpy(), keys, scores, weights)
     numbers = [i for i, c in enumerate(registry.base) if c.number in touched]
     known = [
-        np.where([np.isin(numbers, tree.members(v)).any() for v in range(tree.n_nodes)], -1, nodes)
+        np.where([np.isin(numbers, tree.members(v)).any() for v in range(tree.n_nodes)], NEW, nodes)
         for tree, nodes in zip(frozen.trees, frozen.node_of, strict=True)
     ]
     return _Frozen.of(_fitted(frozen.model, frozen.trees, known, data, rows, memory.features, config))
@@ -307,7 +310,7 @@ def _extended(
 
         placed.append(config.strategy.place(tree, sessions, build, similar))
     # −1 is a new node there, and the last entry here
-    known = [np.append(nodes, -1)[place.base_nodes] for place, nodes in zip(placed, frozen.node_of, strict=True)]
+    known = [np.append(nodes, NEW)[place.base_nodes] for place, nodes in zip(placed, frozen.node_of, strict=True)]
     joined = [place.novel for place in placed if place.novel is not None]
     first = len(keys) - joined[0].n_classes if len(joined) == len(placed) else None
     seen = _seen(memory, first, label_hashes(keys))

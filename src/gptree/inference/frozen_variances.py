@@ -11,6 +11,7 @@ from gptree.inference.grams import Grams
 from gptree.inference.layer import LinearMeans, NodeLayer, NodeMeans, SharedMeans
 from gptree.inference.posterior import EXPLICIT_ORDER, DensePosterior, LinearPosterior, NodePosterior, SparsePosterior
 from gptree.maths.frozen import NotFrozenError, Rows
+from gptree.maths.linalg import triangular_inverse
 
 #: Numbers that the inverses of all factors may hold.
 MOST_NUMBERS = 2**28
@@ -56,7 +57,8 @@ class FrozenVariances(nn.Module):
         if isinstance(means, LinearMeans):
             phi = (rows.x.to(means.factor.dtype) * means.factor).mT
             prior = phi.square().sum(0)
-            k = None if self.phi is None or all(kind == "linear" for kind in self.kinds) else self.phi @ phi
+            assert self.phi is not None
+            k = None if all(kind == "linear" for kind in self.kinds) else self.phi @ phi
         elif isinstance(means, SharedMeans):
             assert means.kernel is not None
             k, prior = rows.of(means.kernel), means.kernel.scale
@@ -88,11 +90,10 @@ def _inverses(p: NodePosterior, grams: Grams) -> dict[str, Tensor]:
     factors = p.factoriser(grams)(slice(0, p.factors))
     if isinstance(p, SparsePosterior):
         root, factor = factors
-        taken = torch.linalg.solve_triangular(root, torch.eye(root.shape[-1]).to(root).expand_as(root), upper=False)
+        taken = triangular_inverse(root)
         return {"taken": taken[None], "added": torch.linalg.solve_triangular(factor, taken, upper=False)[None]}
     if isinstance(p, LinearPosterior):
-        identity = torch.eye(factors.shape[-1]).to(factors).expand_as(factors)
-        return {"added": torch.linalg.solve_triangular(factors, identity, upper=False)}
+        return {"added": triangular_inverse(factors)}
     if not isinstance(p, DensePosterior):
         raise NotFrozenError(f'the posterior {type(p).__name__} cannot be frozen: freeze with predict_at="mean".')
     if p.rows.shape[1] <= EXPLICIT_ORDER:

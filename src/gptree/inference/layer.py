@@ -149,14 +149,15 @@ class LinearMeans(nn.Module):
         super().__init__()
         phi = grams.features
         assert phi is not None
-        factor = linear_features(grams.kernel, torch.ones_like(grams.X[:1]))
-        assert factor is not None
+        factors = linear_features(grams.kernel, torch.ones_like(grams.X[:1]))
+        assert factors is not None
+        (factor,) = factors
         weights = [
             p.weights if isinstance(p, LinearPosterior) else torch.einsum("svn,vnd->svd", p.weights, phi[p.rows])
             for p in posteriors
         ]
         stacked = [block.gathered(weights).flatten(0, 1) for block in blocks]
-        self.register_buffer("factor", factor[0].detach())
+        self.register_buffer("factor", factor.detach())
         self.register_buffer("weights", torch.cat([phi[:0].detach(), *stacked]))
 
     def forward(self, rows: Rows) -> Tensor:

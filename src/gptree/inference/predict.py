@@ -16,6 +16,7 @@ from gptree.inference.layer import NodeLayer, Stationary
 from gptree.inference.posterior import LinearPosterior, NodePosterior, select
 from gptree.maths.frozen import Parts, Rows
 from gptree.maths.kernels import gram, gram_diagonal, kernel_at, linear_features
+from gptree.maths.quadrature import WIDE
 
 PredictAt = Literal["mean", "quadrature"]
 
@@ -71,13 +72,13 @@ class NodePredictor:
 
     def frozen_variances(self, layer: NodeLayer) -> FrozenVariances:
         """The variances as a piece of a frozen prediction, beside the nodes of the same."""
-        layer.wide = self._widest() > 12.0
+        layer.wide = self._widest() > WIDE
         return FrozenVariances(self.grams, self.posteriors, self.used_rows, layer)
 
     def _widest(self) -> float:
         """A bound on the prior variance at rows of unit length."""
         if Stationary.takes(self.grams.kernel):
-            return float(cast(ScaleKernel, self.grams.kernel).outputscale.max())
+            return float(cast(ScaleKernel, self.grams.kernel).outputscale.detach().max())
         return float("inf")
 
     @cached_property

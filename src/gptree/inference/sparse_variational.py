@@ -236,8 +236,9 @@ class WhitenedBatch:
         self._kept = self._all() if 2 * nodes * points * batch.rows.shape[1] <= work else None
 
     def prior(self) -> Natural:
-        identity = torch.eye(self.root.shape[-1]).to(self.root)
-        return Natural(torch.zeros_like(self.root[..., 0]), identity.expand_as(self.root))
+        nodes, points = self.inducing.shape
+        identity = torch.eye(points).to(self.root)
+        return Natural(self.root.new_zeros(nodes, points), identity.expand_as(self.root))
 
     def sums(self, columns: Tensor | None, q: Natural | None) -> tuple[Sums, Tensor]:
         """Sums over some or all columns of the batch at the c of q, and E[f] there, (V, columns).

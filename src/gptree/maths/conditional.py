@@ -77,7 +77,8 @@ class FunctionSpace:
     @property
     def order(self) -> int:
         """Size of the matrix that is factorised."""
-        return self.K.shape[-1]
+        *_, n = self.K.shape
+        return n
 
     @cached_property
     def root(self) -> Tensor:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 import torch
 from torch import Tensor
@@ -13,27 +13,52 @@ Result = TypeVar("Result")
 
 #: A factorisation leaves most of a GPU idle; many together fill it.
 STREAMS = 24
+#: So many of the streams are served before the others.
+URGENT = 4
+
+
+class Started(Generic[Result]):
+    """A task that was started; on a GPU it runs on a stream of its own, and whoever wants its result waits there.
+
+    Keep it until the stream that it was started from has waited for all who use it: memory that is free may be written
+    to by the next task of its stream.
+
+    Parameters
+    ----------
+    task : function
+    device : torch.device
+    place : int
+        Number of the stream; the first ones are served first.
+    """
+
+    def __init__(self, task: Callable[[], Result], device: torch.device, place: int = 0) -> None:
+        self._done: Any = None
+        if device.type != "cuda":
+            self._result = task()
+            return
+        stream = _streams(device)[place % STREAMS]
+        stream.wait_stream(torch.cuda.current_stream(device))
+        with torch.cuda.stream(stream):
+            self._result = task()
+        self._done = stream.record_event()
+        self._device = device
+
+    def result(self) -> Result:
+        """What the task gave; what is started next on this stream waits for it."""
+        if self._done is not None:
+            torch.cuda.current_stream(self._device).wait_event(self._done)
+        return self._result
 
 
 def concurrently(tasks: Sequence[Callable[[], Result]], device: torch.device) -> list[Result]:
     """The results of independent tasks. On a GPU they run on several streams; the largest should come first."""
-    if device.type != "cuda":
-        return [task() for task in tasks]
-    main, streams = torch.cuda.current_stream(device), _streams(device)[: len(tasks)]
-    for stream in streams:
-        stream.wait_stream(main)
-    results = []
-    for i, task in enumerate(tasks):
-        with torch.cuda.stream(streams[i % len(streams)]):
-            results.append(task())
-    for stream in streams:
-        main.wait_stream(stream)
-    return results
+    started = [Started(task, device, place) for place, task in enumerate(tasks)]
+    return [each.result() for each in started]
 
 
 @lru_cache
 def _streams(device: torch.device) -> tuple[torch.cuda.Stream, ...]:
-    return tuple(torch.cuda.Stream(device) for _ in range(STREAMS))
+    return tuple(torch.cuda.Stream(device, priority=-1 if place < URGENT else 0) for place in range(STREAMS))
 
 
 class Recorded:

@@ -82,8 +82,8 @@ def _add_jitter(matrices: Tensor, jitter: Tensor) -> Tensor:
 
 #: Triangular matrices up to about this order are inverted by solving; larger ones by products of their blocks.
 SOLVED_ORDER = 64
-#: Products of triangular matrices of at least this order leave out their zero half.
-BLOCKED_ORDER = 1024
+#: Products of triangular matrices go by blocks of at most this order, and leave out those that are zero.
+BLOCK_ORDER = 512
 
 
 def triangular_inverse(L: Tensor) -> Tensor:
@@ -95,10 +95,9 @@ def triangular_inverse(L: Tensor) -> Tensor:
     *_, n = L.shape
     size, order = _halved(n)
     flat = L.reshape(-1, n, n)
-    if order - n:  # padded with the identity
-        padded = torch.zeros(len(flat), order, order, dtype=L.dtype, device=L.device)
+    if order != n:  # padded with the identity
+        padded = torch.eye(order, dtype=L.dtype, device=L.device).expand(len(flat), -1, -1).clone()
         padded[:, :n, :n] = flat
-        padded.diagonal(dim1=-2, dim2=-1)[:, n:] = 1.0
         flat = padded
     X = torch.zeros(len(flat), order, order, dtype=L.dtype, device=L.device)
     identity = torch.eye(size, dtype=L.dtype, device=L.device)
@@ -125,25 +124,33 @@ def _halved(n: int) -> tuple[int, int]:
 
 def _diagonal_blocks(matrices: Tensor, size: int) -> Tensor:
     """The blocks of this size along the diagonals of (V, n, n), as a view (V, n / size, size, size)."""
-    batch, down, across = matrices.stride()
-    shape = (len(matrices), matrices.shape[-1] // size, size, size)
+    (count, n, _), (batch, down, across) = matrices.shape, matrices.stride()
+    shape = (count, n // size, size, size)
     return matrices.as_strided(shape, (batch, size * (down + across), down, across), matrices.storage_offset())
 
 
-def triangular_sandwich(X: Tensor, T: Tensor) -> Tensor:
-    """Xᵀ T X for lower triangular X and T (..., n, n)."""
+def semiseparable_sandwich(X: Tensor, G: Tensor, A: Tensor) -> Tensor:
+    """Xᵀ T X (V, n, n) for lower triangular X, T the lower triangle of G Aᵀ with half its diagonal; G, A (V, n, N).
+
+    Left of a block on its diagonal T is a product of rank N: T X costs next to nothing. Xᵀ (T X) leaves out zeros.
+    """
     *_, n = X.shape
-    if n < BLOCKED_ORDER:
-        return X.mT @ (T @ X)
-    a, b = slice(0, n // 2), slice(n // 2, n)
-    # T X = [[T₁₁ X₁₁, 0], [T₂₁ X₁₁ + T₂₂ X₂₁, T₂₂ X₂₂]], and then from the left by Xᵀ = [[X₁₁ᵀ, X₂₁ᵀ], [0, X₂₂ᵀ]]
-    lower = T[..., b, a] @ X[..., a, a] + T[..., b, b] @ X[..., b, a]
-    second = T[..., b, b] @ X[..., b, b]
-    out = torch.empty_like(X)
-    out[..., a, a] = triangular_sandwich(X[..., a, a], T[..., a, a]) + X[..., b, a].mT @ lower
-    out[..., a, b] = X[..., b, a].mT @ second
-    out[..., b, a] = X[..., b, b].mT @ lower
-    out[..., b, b] = X[..., b, b].mT @ second
+    count = max(1, -(-n // BLOCK_ORDER))
+    out, seen, start = torch.zeros_like(X), None, 0
+    for i in range(count):
+        end = n * (i + 1) // count
+        rows, g, a = X[..., start:end, :end], G[..., start:end, :], A[..., start:end, :]
+        T = (g @ a.mT).tril_()
+        T.diagonal(dim1=-2, dim2=-1).mul_(0.5)
+        TX = T @ rows
+        if seen is not None:  # Σ a xᵀ over all rows above
+            TX[..., :start] += g @ seen
+        out[..., :end, :end].baddbmm_(rows.mT, TX)
+        if end < n:
+            above, seen = seen, a.mT @ rows
+            if above is not None:
+                seen[..., :start] += above
+        start = end
     return out
 
 

@@ -34,7 +34,7 @@ def _tanh_coefficients(count: int) -> list[float]:
     """The first coefficients t_k of tanh z = Σ_{k≥1} t_k z^(2k−1), from tanh' = 1 − tanh²."""
     t = [1.0]
     for k in range(2, count + 1):
-        t.append(-sum(t[i] * t[k - 2 - i] for i in range(k - 1)) / (2 * k - 1))
+        t.append(-math.fsum(t[i] * t[k - 2 - i] for i in range(k - 1)) / (2 * k - 1))
     return t
 
 

@@ -13,7 +13,7 @@ from torch.nn.functional import logsigmoid
 from gptree.maths.frozen import log_sigmoids
 
 # Beyond this variance a few quadrature points are too far apart, and a series takes their place.
-_WIDE = 12.0
+WIDE = 12.0
 # Its terms, the sum of which is then right to 2 (3 + √8)⁻ⁿ, 4e-11.
 _TERMS = 14
 
@@ -49,7 +49,7 @@ def log_sigmoid_expectation(mean: Tensor, variance: Tensor, points: int = 20) ->
     block = _BLOCK_CPU if mean.device.type == "cpu" else _BLOCK_ACCELERATOR
     blocks = zip(distance.reshape(-1).split(block), deviation.reshape(-1).split(block), strict=True)
     lesser = torch.cat([_log_lesser(d, s, nodes, weights) for d, s in blocks]).reshape(mean.shape)
-    wide = (deviation > math.sqrt(_WIDE)) & distance.isfinite()
+    wide = (deviation > math.sqrt(WIDE)) & distance.isfinite()
     if wide.any():
         lesser = lesser.index_put((wide,), _log_lesser_wide(distance[wide], deviation[wide]))
     greater = torch.log1p(-torch.exp(lesser))
@@ -78,7 +78,7 @@ def log_sigmoid_expectation_blind(
     terms = [log_sigmoids(x * deviation - distance)[0] + w for x, w in zip(nodes, weights.log(), strict=True)]
     lesser = torch.stack(terms).logsumexp(0)
     if wide:
-        lesser = torch.where(deviation > math.sqrt(_WIDE), _log_lesser_wide(distance, deviation), lesser)
+        lesser = torch.where(deviation > math.sqrt(WIDE), _log_lesser_wide(distance, deviation), lesser)
     greater = torch.log1p(-torch.exp(lesser))
     negative = mean < 0
     return torch.where(negative, lesser, greater), torch.where(negative, greater, lesser)

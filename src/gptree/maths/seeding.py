@@ -57,7 +57,7 @@ def kmeans_plus_plus_order(
         chosen.append(pick)
         taken[pick] = True
         np.subtract(features, features[pick], out=difference)
-        distance = np.minimum(distance, np.square(difference, out=difference).sum(-1))
+        distance = np.minimum(distance, np.einsum("ij,ij->i", difference, difference))
         distance[taken] = 0.0
         chances = distance if weights is None else distance * weights
         total = chances.sum()

@@ -10,10 +10,11 @@ w = L⁻¹ u of its inducing points. At the best c_i² = E[f_i²] the rows' part
 none of these, so the gradient of the bound is that of E, and it reaches the kernel matrices through a_i alone:
 
     ∂E/∂a_i = (κ_i − λ_i E[f_i]) m + λ_i (a_i − P⁻¹ a_i),    λ_i = b_i tanh(c_i / 2) / (2 c_i),
-    ∂E/∂K_mn = L⁻ᵀ G,    ∂E/∂K_mm = −½ L⁻ᵀ (T + Tᵀ) L⁻¹,    ∂E/∂k_ii = −½ λ_i,
+    ∂E/∂K_mn = L⁻ᵀ G,    ∂E/∂K_mm = −L⁻ᵀ T L⁻¹,    ∂E/∂k_ii = −½ λ_i,
 
-where the columns of G are ∂E/∂a_i and T is the lower triangle of G Aᵀ with half its diagonal. That is the derivative of
-a Cholesky factor with its one product of full size gone. L⁻¹ and L_P⁻¹ (L_P L_Pᵀ = P) are formed, as triangular
+where the columns of G are ∂E/∂a_i and T is the lower triangle of G Aᵀ with half its diagonal; the second is up to its
+antisymmetric part, which no change of K_mm meets. That is the derivative of a Cholesky factor with its one product of
+full size gone. L⁻¹ and L_P⁻¹ (L_P L_Pᵀ = P) are formed, as triangular
 matrices: on a GPU products with them take a fraction of the time of solving. K_mm and P are never inverted.
 """
 
@@ -27,10 +28,11 @@ import torch
 from torch import Tensor
 
 from gptree.maths.cuda import concurrently
-from gptree.maths.linalg import triangular_inverse, triangular_sandwich
+from gptree.maths.linalg import semiseparable_sandwich, triangular_inverse
 from gptree.maths.polya_gamma import log_2cosh_half, pg_mean
 
-#: Matrices of a larger order are factorised in halves, by products, in which GPUs excel.
+#: Several matrices of a larger order are factorised in halves, by products: GPUs factorise one large matrix well, but
+#: not several at a time.
 FACTORED_ORDER = 512
 
 
@@ -46,10 +48,8 @@ class Whitened:
     """m = P⁻¹ η (V, M, 1)."""
     jitter: Tensor
     """One number: the diagonal of K_mm is taken 1 + jitter times."""
-    sound_root: Tensor
-    """(V,) whether K_mm was factorised."""
     sound: Tensor
-    """(V,) whether P was, too; the factors of other nodes are finite, and mean nothing."""
+    """(V,) whether K_mm and P were factorised; the factors of other nodes are finite, and mean nothing."""
 
     @classmethod
     def each(
@@ -58,7 +58,6 @@ class Whitened:
         jitter: Tensor,
         eta: Sequence[Tensor],
         precision: Sequence[Tensor],
-        within: Sequence[int | None] | None = None,
     ) -> list[Whitened]:
         """The factors of several batches of nodes.
 
@@ -71,27 +70,22 @@ class Whitened:
             Relative to the diagonal of K_mm.
         eta, precision : sequences of tensors (V, M) and (V, M, M)
             η and P.
-        within : sequence of int or None
-            Where it names an earlier batch, K_mm is the leading block of that one's, and so are their roots.
 
         Returns
         -------
         list of Whitened
         """
-        within = [None] * len(K_mm) if within is None else within
-        separate = [K.clone() for K, other in zip(K_mm, within, strict=True) if other is None]
-        for K in separate:
-            K.diagonal(dim1=-2, dim2=-1).mul_(1.0 + jitter)
         # paper (5)
-        inverses = concurrently([partial(root_inverse, matrix) for matrix in (*separate, *precision)], jitter.device)
-        roots, factors = iter(inverses[: len(separate)]), inverses[len(separate) :]
-        made: list[Whitened] = []
-        for e, (F, sound_P), other in zip(eta, factors, within, strict=True):
-            X, sound = next(roots) if other is None else (made[other].X, made[other].sound_root)
-            size = e.shape[-1]
-            mean = F.mT @ (F @ e.unsqueeze(-1))
-            made.append(cls(X[:, :size, :size], F, mean, jitter, sound, sound & sound_P))
-        return made
+        tasks = [*(partial(gram_root_inverse, K, jitter) for K in K_mm), *(partial(root_inverse, P) for P in precision)]
+        inverses = concurrently(tasks, jitter.device)
+        roots, factors = inverses[: len(K_mm)], inverses[len(K_mm) :]
+        return [cls.of(*each, jitter) for each in zip(roots, factors, eta, strict=True)]
+
+    @classmethod
+    def of(cls, root: Root, factor: Root, eta: Tensor, jitter: Tensor) -> Whitened:
+        """From the inverse roots of K_mm with jitter, and of P."""
+        (X, sound), (F, sound_P) = root, factor
+        return cls(X, F, F.mT @ (F @ eta.unsqueeze(-1)), jitter, sound & sound_P)
 
     def rows(self, K_mn: Tensor, k_nn: Tensor) -> WhitenedRows:
         """Rows with k_mi as columns of K_mn (V, M, N) and k_ii (V, N)."""
@@ -103,10 +97,21 @@ class Whitened:
         return WhitenedRows(A, C, (self.mean.mT @ A).squeeze(-2), variance)
 
 
-def root_inverse(matrix: Tensor) -> tuple[Tensor, Tensor]:
+Root = tuple[Tensor, Tensor]
+"""L⁻¹ (V, M, M), and whether there is one (V,)."""
+
+
+def gram_root_inverse(K_mm: Tensor, jitter: Tensor) -> Root:
+    """Of K_mm (V, M, M) whose diagonal is taken 1 + jitter times."""
+    K = K_mm.clone()
+    K.diagonal(dim1=-2, dim2=-1).mul_(1.0 + jitter)
+    return root_inverse(K)
+
+
+def root_inverse(matrix: Tensor) -> Root:
     """L⁻¹ with L Lᵀ = matrix (V, M, M), and whether there is one (V,); where there is none, something finite."""
-    n = matrix.shape[-1]
-    if n > FACTORED_ORDER:
+    count, *_, n = matrix.shape
+    if count > 1 and n > FACTORED_ORDER:
         # K = [[K₁₁, ·], [K₂₁, K₂₂]]: L₂₁ = K₂₁ X₁₁ᵀ, and L₂₂ is the root of K₂₂ − L₂₁ L₂₁ᵀ
         a, b = slice(0, n // 2), slice(n // 2, n)
         X = torch.zeros_like(matrix)
@@ -140,13 +145,13 @@ class WhitenedRows:
         return (self.A @ shifted.unsqueeze(-1)).squeeze(-1), (self.A * lam.unsqueeze(-2)) @ self.A.mT
 
     def gradients(self, q: Whitened, lam: Tensor, slope: Tensor) -> tuple[Tensor, Tensor]:
-        """∂E/∂K_mm (V, M, M) and ∂E/∂K_mn (V, M, N), from λ and ∂E/∂E[f]."""
+        """∂E/∂K_mm (V, M, M) and ∂E/∂K_mn (V, M, N), from λ and ∂E/∂E[f].
+
+        The former is not symmetric: of a symmetric change of K_mm, as is every one, both halves say the same.
+        """
         # G = m (κ − λ E[f])ᵀ + (A − P⁻¹ A) Λ
         G = torch.addcmul(q.mean * slope.unsqueeze(-2), self.A - q.F.mT @ self.C, lam.unsqueeze(-2))
-        T = ((-0.5 * G) @ self.A.mT).tril_()
-        T.diagonal(dim1=-2, dim2=-1).mul_(0.5)
-        half = triangular_sandwich(q.X, T)
-        to_K_mm = half + half.mT
+        to_K_mm = semiseparable_sandwich(q.X, -G, self.A)
         to_K_mm.diagonal(dim1=-2, dim2=-1).mul_(1.0 + q.jitter)
         return to_K_mm, q.X.mT @ G
 
@@ -175,6 +180,7 @@ class Likelihood:
 
 def whitened_kl(q: Whitened) -> Tensor:
     """KL(q(w) ‖ N(0, I)) (V,): ½ (tr P⁻¹ + mᵀ m − M + log |P|)."""
+    *_, order = q.F.shape
     log_det = -2.0 * q.F.diagonal(dim1=-2, dim2=-1).log().sum(-1)
     # paper (S4)
-    return 0.5 * (q.F.square().sum((-2, -1)) + q.mean.square().sum((-2, -1)) - q.F.shape[-1] + log_det)
+    return 0.5 * (q.F.square().sum((-2, -1)) + q.mean.square().sum((-2, -1)) - order + log_det)

@@ -14,6 +14,9 @@ from gptree.inference import FixedInducingPoints, InducingPoints, LargeNodes, No
 from gptree.model.prior_means import PathOdds, training_log_odds
 from gptree.tree import ClassTree, label_hashes, node_generator, node_key
 
+#: In place of the number of a node: it is yet to be fitted.
+NEW = -1
+
 
 @dataclass(frozen=True)
 class TrainingData:
@@ -44,7 +47,7 @@ def node_problems(
 ) -> tuple[list[NodeProblem], tuple[Tensor, ...]]:
     """The distinct binary problems of all trees, and which of them each node of each tree is.
 
-    `fitted` says for the nodes of each tree which node, of `n_fitted` that are fitted already, they are, or −1; the new
+    `fitted` says for the nodes of each tree which node, of `n_fitted` that are fitted already, they are, or `NEW`; new
     ones are numbered after those.
     """
     hashes = label_hashes(data.labels)
@@ -64,7 +67,7 @@ def node_problems(
         left_keys, right_keys = keys[tree.mid] - keys[tree.lo], keys[tree.hi] - keys[tree.mid]  # modulo 2⁶⁴
         numbers, new_nodes, chosen = [], [], []
         for v in range(tree.n_nodes):
-            if fitted is not None and fitted[t][v] >= 0:
+            if fitted is not None and fitted[t][v] != NEW:
                 numbers.append(int(fitted[t][v]))
                 continue
             lo, mid, hi = int(tree.lo[v]), int(tree.mid[v]), int(tree.hi[v])

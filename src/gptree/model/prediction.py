@@ -109,9 +109,6 @@ class CodeScores(nn.Module):
 
 def unit_rows(x: Tensor) -> Tensor:
     """Rows divided by their length, as `gptree.maths.sphere.unit_length` does it."""
-    scaled = x / _or_one(x.abs().amax(1, keepdim=True))
-    return scaled / _or_one(torch.linalg.vector_norm(scaled, dim=1, keepdim=True))
-
-
-def _or_one(lengths: Tensor) -> Tensor:
-    return torch.where(lengths > 0, lengths, 1.0)
+    tiny = torch.finfo(x.dtype).tiny
+    scaled = x / x.abs().amax(1, keepdim=True).clamp_min(tiny)
+    return scaled / torch.linalg.vector_norm(scaled, dim=1, keepdim=True).clamp_min(tiny)

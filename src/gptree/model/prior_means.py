@@ -76,7 +76,7 @@ class PathTable:
             here = torch.arange(len(rows), device=rows.device).repeat_interleave(sizes)
             pairs.append((nodes[begins[rows][here] + place], here, starts[rows][here] + place))
         nodes, at = (torch.cat([pair[k] for pair in pairs]) for k in range(2))
-        odds = self._paths.log_odds_at(scores, nodes, at).split([len(pair[0]) for pair in pairs])
+        odds = self._paths.log_odds_at(scores, nodes, at).split([len(at) for _, at, _ in pairs])
         for values, (_, _, place), found in zip(self._values, pairs, odds, strict=True):
             values[place] = found.to(values.dtype)
 

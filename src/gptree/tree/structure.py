@@ -20,6 +20,8 @@ import numpy as np
 from gptree.storage import JsonValue
 
 _ARRAYS = ("order", "lo", "mid", "hi")
+#: An inner node in pre-order, where a leaf is its class.
+INNER = -1
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -100,7 +102,7 @@ class ClassTree(JsonValue):
             if not isinstance(item, list | tuple):
                 preorder.append(_class_of(item, index))
             elif len(item) == 2:
-                preorder.append(-1)
+                preorder.append(INNER)
                 stack += (item[1], item[0])
             else:
                 raise ValueError(f"A node of a nested tree has two sides, but one has {len(item)}.")

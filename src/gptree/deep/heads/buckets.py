@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -79,6 +79,10 @@ class Block:
     k_nn: Tensor
 
 
+Gradients = tuple[Tensor, Tensor, Tensor]
+"""Of a number, with respect to the matrices of a block."""
+
+
 class Buckets(Sequence[Bucket]):
     """All buckets of a tree. Values over all nodes stand in the order in which the buckets hold the nodes.
 
@@ -117,16 +121,6 @@ class Buckets(Sequence[Bucket]):
         """The part of each bucket, of values over all nodes."""
         return values.split([len(bucket.nodes) for bucket in self])
 
-    @property
-    def within(self) -> list[int | None]:
-        """Of each bucket, an earlier one whose K_mm begins with its own: a large node's does with its left child's."""
-        first: dict[int, int] = {}  # by the place where the points of a large node begin; larger nodes come first
-        earlier: list[int | None] = []
-        for i, bucket in enumerate(self):
-            place = first.setdefault(bucket.span.start, i) if bucket.span is not None and not self.per_node else i
-            earlier.append(place if place < i else None)
-        return earlier
-
     def kernel_matrices(self, kernel: Kernel, z: Tensor, x: Tensor, with_points: bool) -> list[Tensor]:
         """K_mm (nothing without `with_points`), K_mn and k_nn of points z (P, d) and rows x (N, d).
 
@@ -142,20 +136,28 @@ class Buckets(Sequence[Bucket]):
             parts += [gram(nodes_kernel, points, rows), gram_diagonal(nodes_kernel, rows)]
         return parts
 
-    def blocks(self, parts: Sequence[Tensor]) -> list[Block]:
-        """The kernel matrices of each bucket; padding is independent of everything, with variance 1."""
+    def block(self, i: int, parts: Sequence[Tensor]) -> Block:
+        """The kernel matrices of a bucket; padding is independent of everything, with variance 1."""
+        bucket: Bucket = self[i]
         if not self.per_node:
             K_mm, K_mn, k_nn = parts
-            return [Block(b.square(K_mm), b.rows(K_mn), k_nn.expand(len(b.nodes), -1)) for b in self]
-        triples = zip(self, parts[::3], parts[1::3], parts[2::3], strict=True)
-        return [Block(b.isolated(K_mm), b.masked(K_mn), k_nn) for b, K_mm, K_mn, k_nn in triples]
+            return Block(bucket.square(K_mm), bucket.rows(K_mn), k_nn.expand(len(bucket.nodes), -1))
+        K_mm, K_mn, k_nn = parts[3 * i : 3 * i + 3]
+        return Block(bucket.isolated(K_mm), bucket.masked(K_mn), k_nn)
 
-    def to_parts(self, gradients: Sequence[tuple[Tensor, Tensor, Tensor]], parts: Sequence[Tensor]) -> list[Tensor]:
-        """The transpose of `blocks`: gradients of the buckets' matrices to gradients of the parts."""
+    def blocks(self, parts: Sequence[Tensor]) -> list[Block]:
+        return [self.block(i, parts) for i in range(len(self))]
+
+    def to_parts(self, gradients: Sequence[Callable[[], Gradients]], parts: Sequence[Tensor]) -> list[Tensor]:
+        """The transpose of `blocks`: gradients of the buckets' matrices to gradients of the parts.
+
+        The smallest bucket is asked first.
+        """
         if self.per_node:
-            return [part for triple in gradients for part in triple]
+            return [part for triple in gradients for part in triple()]
         to_K_mm, to_K_mn, to_k_nn = (torch.zeros_like(part) for part in parts)
-        for bucket, (square, rows, diagonal) in zip(self, gradients, strict=True):
+        for bucket, triple in zip(reversed(self), reversed(gradients), strict=True):
+            square, rows, diagonal = triple()
             bucket.add_square(to_K_mm, square)
             bucket.add_rows(to_K_mn, rows)
             to_k_nn += diagonal.sum(0)

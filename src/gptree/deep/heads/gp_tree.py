@@ -23,12 +23,20 @@ from torch.func import functional_call
 from torch.nn.functional import logsigmoid, normalize
 
 from gptree.deep.heads.base import DeepHead
-from gptree.deep.heads.buckets import Block, Buckets, make_buckets
+from gptree.deep.heads.buckets import Block, Buckets, Gradients, make_buckets
 from gptree.inference import PredictAt
-from gptree.maths.cuda import Recorded, concurrently
+from gptree.maths.cuda import Recorded, Started, concurrently
 from gptree.maths.kernels import is_isotropic_rbf, node_kernels
 from gptree.maths.quadrature import log_sigmoid_expectation
-from gptree.maths.whitened import Likelihood, Whitened, WhitenedRows, whitened_kl
+from gptree.maths.whitened import (
+    Likelihood,
+    Root,
+    Whitened,
+    WhitenedRows,
+    gram_root_inverse,
+    root_inverse,
+    whitened_kl,
+)
 from gptree.settings import require
 from gptree.tree import ClassTree, class_log_probabilities
 
@@ -158,11 +166,13 @@ class TreeHead(DeepHead):
         # at copies that share the parameters' memory: autograd ties a parameter to the stream where it last saw it, and
         # a recording must not wait for another stream, as it would while an earlier loss is still alive
         moving = {name: p.detach().requires_grad_() for name, p in self.named_parameters() if p.requires_grad}
+        with torch.no_grad():  # they do not depend on the kernel matrices, and take as long
+            factors = [Started(partial(root_inverse, P), x.device, 2 * i + 1) for i, P in enumerate(self._precisions)]
         with torch.enable_grad():
             x = x.detach().requires_grad_()
             parts = functional_call(self, moving, (normalize(x, dim=-1),))
         with torch.no_grad():
-            value, to_parts, batch = self._closed_form([part.detach() for part in parts], y)
+            value, to_parts, batch = self._closed_form([part.detach() for part in parts], y, factors)
         live = [(part, g) for part, g in zip(parts, to_parts, strict=True) if part.requires_grad]
         gradients = torch.autograd.grad(
             [p for p, _ in live], [x, *moving.values()], [g for _, g in live], materialize_grads=True
@@ -189,8 +199,8 @@ class TreeHead(DeepHead):
         """Coordinate ascent on all rows: points and kernel stay, q becomes the best one. The bound never falls."""
         for _ in range(sweeps):
             totals: list[_Sums] | None = None
-            for rows, likelihood in self._everything(self._factors(), embeddings, y):
-                sums = self._sums(rows, likelihood)
+            for seen in self._everything(self._factors(), embeddings, y):
+                sums = concurrently([partial(_sums, *each) for each in seen], y.device)
                 totals = (
                     sums
                     if totals is None
@@ -199,30 +209,36 @@ class TreeHead(DeepHead):
             assert totals is not None
             self._step(totals, torch.ones_like(self.rows))
 
-    def _closed_form(self, parts: Sequence[Tensor], y: Tensor) -> tuple[Tensor, list[Tensor], _LastBatch]:
+    def _closed_form(
+        self, parts: Sequence[Tensor], y: Tensor, factors: Sequence[Started[Root]]
+    ) -> tuple[Tensor, list[Tensor], _LastBatch]:
         """The loss of a batch, its gradients with respect to the kernel matrices, and the sums for `update`."""
-        blocks = self.buckets.blocks(parts)
-        q = self._whitened([block.K_mm for block in blocks])
         kappa, inside = self._sides(y)
         count = inside.sum(-1, keepdim=True)
         scale = self.rows[:, None] / count.clamp_min(1.0)  # n / |B| of each node
-        rows, likelihood = _look(q, blocks, scale * kappa, scale * inside)
-        sound = torch.cat([each.sound for each in q])
-        share = -(self.weight * sound)[:, None]
-        lam, slope = share * likelihood.lam, share * likelihood.slope
-        pieces = zip(rows, q, self.buckets.cut(lam), self.buckets.cut(slope), strict=True)
-        tasks = [partial(each.gradients, factors, l, s) for each, factors, l, s in pieces]
-        pairs = concurrently(tasks, y.device)
-        gradients = [(*two, -0.5 * l) for two, l in zip(pairs, self.buckets.cut(lam), strict=True)]
-        batch = _LastBatch(self._sums(rows, likelihood), sound, count[:, 0] > 0)
+        pieces = zip(factors, *map(self.buckets.cut, (scale * kappa, scale * inside, self.weight)), strict=True)
+        # a GPU has room for all small nodes while it factorises the largest
+        steps = [
+            Started(partial(self._bucket_step, i, parts, *piece), y.device, 2 * i) for i, piece in enumerate(pieces)
+        ]
+        to_parts = self.buckets.to_parts([lambda each=each: each.result().gradients for each in steps], parts)
+        done = [each.result() for each in steps]
+        sound = torch.cat([each.sound for each in done])
+        batch = _LastBatch([each.sums for each in done], sound, count[:, 0] > 0)
         # paper (15)
-        return (share * likelihood.value).sum(), self.buckets.to_parts(gradients, parts), batch
+        return torch.stack([each.loss for each in done]).sum(), to_parts, batch
 
-    def _sums(self, rows: Sequence[WhitenedRows], likelihood: Likelihood) -> list[_Sums]:
-        kappa = likelihood.slope + likelihood.lam * likelihood.mean
-        pieces = zip(rows, self.buckets.cut(likelihood.lam), self.buckets.cut(kappa), strict=True)
-        tasks = [partial(each.sums, lam, k) for each, lam, k in pieces]
-        return concurrently(tasks, kappa.device)
+    def _bucket_step(
+        self, i: int, parts: Sequence[Tensor], factor: Started[Root], kappa: Tensor, b: Tensor, weight: Tensor
+    ) -> _BucketStep:
+        block = self.buckets.block(i, parts)
+        root = gram_root_inverse(block.K_mm, self.jitter)
+        q = Whitened.of(root, factor.result(), self.get_buffer(f"eta_{i}"), self.jitter)
+        rows, likelihood = _look(q, block, kappa, b)
+        share = -(weight * q.sound)[:, None]
+        lam = share * likelihood.lam
+        gradients = (*rows.gradients(q, lam, share * likelihood.slope), -0.5 * lam)
+        return _BucketStep((share * likelihood.value).sum(), gradients, _sums(rows, likelihood), q.sound)
 
     def _step(self, sums: Sequence[_Sums], rate: Tensor) -> None:
         """η and P of every node go a share `rate` (C − 1,) of the way to Σ κ a and I + Σ λ a aᵀ."""
@@ -260,8 +276,8 @@ class TreeHead(DeepHead):
         q = self._factors()
         # paper (13)
         value = -torch.cat([whitened_kl(each) for each in q])
-        for _, likelihood in self._everything(q, embeddings, y):
-            value += likelihood.value.sum(-1)
+        for seen in self._everything(q, embeddings, y):
+            value += torch.cat([likelihood.value.sum(-1) for _, likelihood in seen])
         return value[self.buckets.tree_order]
 
     @torch.no_grad()
@@ -277,12 +293,12 @@ class TreeHead(DeepHead):
     def structure(self) -> Any:
         return self.tree.to_json()
 
-    def _everything(
-        self, q: Sequence[Whitened], embeddings: Tensor, y: Tensor
-    ) -> Iterator[tuple[list[WhitenedRows], Likelihood]]:
-        """All rows, some at a time."""
+    def _everything(self, q: Sequence[Whitened], embeddings: Tensor, y: Tensor) -> Iterator[list[_Seen]]:
+        """All rows as every bucket sees them, some at a time."""
         for x, labels in zip(self._on_sphere(embeddings).split(ROWS_AT_ONCE), y.split(ROWS_AT_ONCE), strict=True):
-            yield _look(q, self.buckets.blocks(self(x, with_points=False)), *self._sides(labels))
+            blocks = self.buckets.blocks(self(x, with_points=False))
+            pieces = zip(q, blocks, *map(self.buckets.cut, self._sides(labels)), strict=True)
+            yield concurrently([partial(_look, *piece) for piece in pieces], y.device)
 
     # ------------------------------------------------------------------------------------------------ the pieces
 
@@ -327,8 +343,12 @@ class TreeHead(DeepHead):
             self._more_jitter(torch.ones_like(self.jitter, dtype=torch.bool))
 
     def _whitened(self, grams: Sequence[Tensor]) -> list[Whitened]:
-        eta, precision = ([self.get_buffer(f"{name}_{i}") for i in range(len(grams))] for name in ("eta", "precision"))
-        return Whitened.each(grams, self.jitter, eta, precision, self.buckets.within)
+        eta = [self.get_buffer(f"eta_{i}") for i in range(len(grams))]
+        return Whitened.each(grams, self.jitter, eta, self._precisions)
+
+    @property
+    def _precisions(self) -> list[Tensor]:
+        return [self.get_buffer(f"precision_{i}") for i in range(len(self.buckets))]
 
     def forward(self, x: Tensor, with_points: bool = True) -> list[Tensor]:
         """Kernel matrices that everything else is cut from: K_mm, K_mn and k_nn of all points, or of every bucket."""
@@ -339,6 +359,17 @@ class TreeHead(DeepHead):
 # ------------------------------------------------------------------------------------------------ small parts
 
 _Sums = tuple[Tensor, Tensor]
+_Seen = tuple[WhitenedRows, Likelihood]
+
+
+@dataclass(frozen=True)
+class _BucketStep:
+    """What the nodes of a bucket have to say to a batch."""
+
+    loss: Tensor
+    gradients: Gradients
+    sums: _Sums
+    sound: Tensor
 
 
 @dataclass(frozen=True)
@@ -358,13 +389,14 @@ def _node_weights(rows: Tensor, total: float, kind: str) -> Tensor:
     return 1.0 / rows if kind == "size" else rows.mean() / total / rows
 
 
-def _look(
-    q: Sequence[Whitened], blocks: Sequence[Block], kappa: Tensor, b: Tensor
-) -> tuple[list[WhitenedRows], Likelihood]:
-    """The rows of a batch as every bucket sees them, and the likelihood of their labels at all nodes (C − 1, B)."""
-    tasks = [partial(each.rows, block.K_mn, block.k_nn) for each, block in zip(q, blocks, strict=True)]
-    rows = concurrently(tasks, kappa.device)
-    return rows, Likelihood.of(torch.cat([r.mean for r in rows]), torch.cat([r.variance for r in rows]), kappa, b)
+def _look(q: Whitened, block: Block, kappa: Tensor, b: Tensor) -> _Seen:
+    """The rows of a batch as a bucket sees them, and the likelihood of their labels at its nodes (V, B)."""
+    rows = q.rows(block.K_mn, block.k_nn)
+    return rows, Likelihood.of(rows.mean, rows.variance, kappa, b)
+
+
+def _sums(rows: WhitenedRows, likelihood: Likelihood) -> _Sums:
+    return rows.sums(likelihood.lam, likelihood.slope + likelihood.lam * likelihood.mean)
 
 
 class _WithGradients(torch.autograd.Function):

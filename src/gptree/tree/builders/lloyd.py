@@ -53,7 +53,7 @@ def two_means(points: np.ndarray, restarts: int, assign: Assignment, generator: 
     where the points cannot be told apart.
     """
     n, d = points.shape
-    if (points == points[0]).all():
+    if not np.ptp(points, axis=0).any():
         return np.zeros(n, dtype=bool)
     # paper section 3.1
     centred = points - points.mean(axis=0)

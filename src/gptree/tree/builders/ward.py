@@ -12,7 +12,7 @@ from scipy.spatial.distance import pdist
 
 from gptree.maths.sphere import unit_length
 from gptree.tree.builders.base import TreeBuilder, checked_prototypes
-from gptree.tree.structure import ClassTree
+from gptree.tree.structure import INNER, ClassTree
 
 
 @dataclass(frozen=True)
@@ -44,6 +44,6 @@ class Ward(TreeBuilder):
             if vertex < n_classes:
                 preorder.append(vertex)
             else:
-                preorder.append(-1)
+                preorder.append(INNER)
                 stack += reversed(joins[vertex - n_classes])
         return ClassTree.from_preorder(preorder)

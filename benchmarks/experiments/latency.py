@@ -1,0 +1,171 @@
+"""One row.
+
+How long does one answer take, and how long until the first?
+
+One row of 256 features, half of 200 calls within: {mean one | method=gptree, tree | classes=100} ms for a tree of 100
+classes and {mean one | method=gptree, tree | classes=1000} ms for one of 1,000; forests
+{mean one | method=gptree, forest | classes=100} and {mean one | method=gptree, forest | classes=1000} ms; logistic
+regression {mean one | method=logistic regression | classes=100} and
+{mean one | method=logistic regression | classes=1000} ms. `gptree --help` takes
+{mean start | method=gptree --help} s of processor time.
+
+Findings
+--------
+- `freeze()` leaves the checks of the estimator out: {mean one | method=gptree, tree, frozen | classes=100} and
+  {mean one | method=gptree, tree, frozen | classes=1000} ms for a tree,
+  {mean one | method=gptree, forest, frozen | classes=100} and
+  {mean one | method=gptree, forest, frozen | classes=1000} ms for a forest.
+- A thousand rows at 1,000 classes: tree {mean thousand | method=gptree, tree | classes=1000} s, forest
+  {mean thousand | method=gptree, forest | classes=1000} s, logistic regression
+  {mean thousand | method=logistic regression | classes=1000} s. Logistic regression multiplies a row by one vector a
+  class; a tree compares it with the examples, too, and will not come near.
+
+Set-up
+------
+The made-up classes of [many classes](many-classes.md), five examples each; default models in double precision, one
+thread, a fresh process for each. One row: the median of 200 calls with a row each, after ten more, in milliseconds of
+wall clock and of processor time; the first is what a user waits, the second what is left of it on a busy machine.
+A thousand rows: the median of five calls. Logistic regression is scikit-learn's after 20 steps, since the time of a
+prediction does not depend on the weights. Starts: processor seconds of a process and its children, the median of five
+after one more.
+"""
+
+from __future__ import annotations
+
+import resource
+import subprocess
+import sys
+import time
+import warnings
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from sklearn.linear_model import LogisticRegression
+
+from benchmarks.core.tables import Column, Table, listing
+from benchmarks.core.trials import Row, Trial
+from benchmarks.experiments.many_classes import MADE_UP, make_data
+from gptree import GPForestClassifier, GPTreeClassifier
+
+GROUP, NEEDS_DATA, FRESH_PROCESS, SEEDS = "Speed and size", False, True, 1
+
+CLASSES, CALLS, WARM_UP, REPEATS = (100, 1_000), 200, 10, 5
+START = "start"
+STARTS = {
+    "python": "pass",
+    "import gptree": "import gptree",
+    "from gptree import GPTreeClassifier": "from gptree import GPTreeClassifier",
+    "gptree --version": "import sys; sys.argv = ['gptree', '--version']; from gptree.cli.main import app; app()",
+    "gptree --help": "import sys; sys.argv = ['gptree', '--help']; from gptree.cli.main import app; app()",
+    "from sklearn.linear_model import LogisticRegression": "from sklearn.linear_model import LogisticRegression",
+}
+COLUMNS = {
+    "one": Column("one row (ms)", "metrics.one_wall_ms", digits=2, better=min),
+    "one cpu": Column("one row (CPU ms)", "metrics.one_cpu_ms", digits=2, better=min),
+    "thousand": Column("1,000 rows (CPU s)", "metrics.thousand_cpu", digits=3, better=min),
+    "start": Column("CPU s", "metrics.cpu", digits=2, better=min),
+}
+
+Predict = Callable[[np.ndarray], Any]
+
+
+def trials(seeds: int) -> list[Trial]:
+    answers = [
+        Trial("latency", method, MADE_UP, seed, {"classes": classes})
+        for seed in range(seeds)
+        for classes in CLASSES
+        for method in MODELS
+    ]
+    return [*answers, *(Trial("latency", method, START, 0) for method in STARTS)]
+
+
+def run(trial: Trial, folder: Path) -> Mapping[str, Any]:
+    torch.set_num_threads(1)
+    if trial.data == START:
+        return {"cpu": start_seconds(STARTS[trial.method])}
+    task = make_data(trial.settings["classes"], trial.seed)
+    return latencies(MODELS[trial.method](task.X, task.y), task.X_new)
+
+
+def _tree(X: np.ndarray, y: np.ndarray) -> Predict:
+    return GPTreeClassifier(random_state=0, device="cpu").fit(X, y).predict_proba
+
+
+def _forest(X: np.ndarray, y: np.ndarray) -> Predict:
+    return GPForestClassifier(random_state=0, device="cpu").fit(X, y).predict_proba
+
+
+def _frozen(model: Any) -> Callable[[np.ndarray, np.ndarray], Predict]:
+    def fitted(X: np.ndarray, y: np.ndarray) -> Predict:
+        module = model(random_state=0, device="cpu").fit(X, y).freeze()
+
+        @torch.inference_mode()
+        def predict(rows: np.ndarray) -> torch.Tensor:
+            return module(torch.as_tensor(rows))
+
+        return predict
+
+    return fitted
+
+
+def _logistic(X: np.ndarray, y: np.ndarray) -> Predict:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of a fit that is stopped
+        return LogisticRegression(max_iter=20).fit(X, y).predict_proba
+
+
+MODELS: dict[str, Callable[[np.ndarray, np.ndarray], Predict]] = {
+    "gptree, tree": _tree,
+    "gptree, forest": _forest,
+    "gptree, tree, frozen": _frozen(GPTreeClassifier),
+    "gptree, forest, frozen": _frozen(GPForestClassifier),
+    "logistic regression": _logistic,
+}
+
+
+def latencies(predict: Predict, X: np.ndarray) -> dict[str, float]:
+    """Medians over calls with one row, and with all rows."""
+    wall, cpu = [], []
+    for call in range(WARM_UP + CALLS):
+        row = X[call % len(X)][None]
+        began = time.perf_counter(), time.process_time()
+        predict(row)
+        wall.append(time.perf_counter() - began[0])
+        cpu.append(time.process_time() - began[1])
+    thousand = []
+    for _ in range(REPEATS):
+        began = time.process_time()
+        predict(X)
+        thousand.append(time.process_time() - began)
+    return {
+        "one_wall_ms": 1_000 * float(np.median(wall[WARM_UP:])),
+        "one_cpu_ms": 1_000 * float(np.median(cpu[WARM_UP:])),
+        "thousand_cpu": float(np.median(thousand)),
+    }
+
+
+def start_seconds(code: str) -> float:
+    """Processor seconds of a Python process that runs this and ends."""
+    seconds = []
+    for _ in range(1 + REPEATS):
+        before = _children()
+        subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.DEVNULL)
+        seconds.append(_children() - before)
+    return float(np.median(seconds[1:]))
+
+
+def _children() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def tables(rows: list[Row]) -> list[Table]:
+    answers, starts = ([row for row in rows if (row.trial.data == START) is wanted] for wanted in (False, True))
+    columns = [COLUMNS[name] for name in ("one", "one cpu", "thousand")]
+    return [
+        listing("Answers", answers, ["settings.classes", "method"], columns),
+        listing("Starts", starts, ["method"], [COLUMNS["start"]]),
+    ]
