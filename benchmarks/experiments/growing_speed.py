@@ -9,7 +9,7 @@ classes=200} s in the tenth with 200 base classes, {mean first | classes=2000} a
 Findings
 --------
 - The base session costs {mean ratio | classes=200} times a plain fit with 200 classes and {mean ratio | classes=1000}
-  times with 1,000: it also fits experts on random features, rehearses sessions to come, and looks at every row left out.
+  times with 1,000: it also fits experts on random features and rehearses sessions to come.
 - The tenth session fits ten times as many novel classes as the first: the default strategy builds all of them anew.
 
 Set-up
