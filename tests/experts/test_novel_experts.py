@@ -31,6 +31,7 @@ from gptree.experts import (
     exemplar_density,
     novel,
 )
+from gptree.experts.novel_scores import Discriminants
 from gptree.storage import restore
 
 EXACT = {"rtol": 0, "atol": 1e-9}
@@ -440,13 +441,13 @@ def test_what_base_classes_have_at_exemplars_is_known_while_nothing_of_theirs_ch
     left_out = torch.randn(len(weights), len(kept), generator=torch.Generator().manual_seed(0)).double().log_softmax(1)
     experts, kept_classes = base_expert(base).only(torch.tensor(kept)), torch.tensor(kept)
     given = (experts, kept_classes, later_X, later_y, left_out.__getitem__, weights)
-    at, first = novel._Discriminants.at, list[int]()
+    at, first = Discriminants.at, list[int]()
 
     def spied(self, rows: Tensor, since: int = 0, white=None) -> list[Tensor]:
         first.append(since)
         return at(self, rows, since, white)
 
-    monkeypatch.setattr(novel._Discriminants, "at", spied)
+    monkeypatch.setattr(Discriminants, "at", spied)
     _, found = ready.grown(*given)
     assert (N_BASE in first) == known  # base classes are not scored at exemplars
     _, from_totals = learnt.grown(*given)

@@ -197,8 +197,9 @@ def with_novel_experts(base: BaseState, growth: Growth, seed: int, on_sphere: Ca
 
 def _kept(left_out: Tensor, rows: Tensor, dtype: torch.dtype) -> Tensor:
     """Left-out log-probabilities of some rows; very many stay as they are, in single precision."""
-    rows = rows if len(rows) < len(left_out) else slice(None)
-    return left_out[rows].to(left_out.dtype if left_out.numel() > MAX_DOUBLE_SIZE else dtype)
+    everyone = torch.arange(len(left_out), device=rows.device)
+    kept = left_out if torch.equal(rows, everyone) else left_out[rows]
+    return kept.to(left_out.dtype if left_out.numel() > MAX_DOUBLE_SIZE else dtype)
 
 
 def _numpy(weights: Tensor | None) -> np.ndarray | None:
