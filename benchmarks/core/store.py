@@ -60,9 +60,10 @@ class Rows:
         return len(self._rows)
 
     def done(self, trial: Trial, defaults: int = 0) -> bool:
-        """Whether the trial has a row of these defaults or newer ones. Rows of older code count: delete them to run
-        them again."""
-        return trial.key in self._rows and self._rows[trial.key].defaults >= defaults
+        """Whether the trial has a row of these defaults or newer ones, or of those that its method names. Rows of older
+        code count: delete them to run them again."""
+        row = self._rows.get(trial.key)
+        return row is not None and (row.defaults >= defaults or trial.method.endswith(f", defaults {row.defaults}"))
 
     def append(self, row: Row) -> None:
         """Add a row in one write that is on the disk when this returns."""

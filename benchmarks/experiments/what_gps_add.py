@@ -45,8 +45,8 @@ Set-up
 60 classes, 5 and 20 shots, three draws, the same experts everywhere. "Flat softmax GP": one latent function a class
 with the prior of the forest (RBF, output scale 10) around the log-probabilities of the experts, at its mode; this is
 kernel logistic regression with the experts as offset. "Kernel logistic": the same, its scale chosen by left-out NLL, as
-the forest with a chosen scale does. Random trees split the classes at random. Quadrature integrates the logistic
-function over the posterior of each node; the default takes it at the mean.
+the forest does. Random trees split the classes at random. Quadrature integrates the logistic function over the
+posterior of each node; the default takes it at the mean.
 """
 
 from __future__ import annotations
@@ -68,10 +68,10 @@ from benchmarks.data import draw, load
 from benchmarks.experiments.frozen.methods import (
     ACCURACY,
     BY,
-    CHOSEN,
     ECE,
     FOREST,
     NLL,
+    OLD,
     POOL,
     SECONDS,
     make_method,
@@ -87,7 +87,7 @@ GROUP, SEEDS = "Frozen features", 3
 COLUMNS = {"accuracy": ACCURACY, "NLL": NLL, "ECE": ECE, "fine NLL": replace(NLL, digits=4)}
 SOFTMAX, LOGISTIC = "flat softmax GP", "kernel logistic"
 TREES = ("gptree forest, one tree", "gptree forest, random trees", "gptree forest, quadrature")
-METHODS = (POOL, FOREST, CHOSEN, *TREES, SOFTMAX, LOGISTIC)
+METHODS = (POOL, FOREST, OLD, *TREES, SOFTMAX, LOGISTIC)
 STEPS = 60
 
 
@@ -98,6 +98,7 @@ def trials(seeds: int) -> list[Trial]:
         for data in ("banking77", "clinc150", "cub200")
         for shots in (5, 20)
         for method in METHODS
+        if method != OLD or shots == 5 or seed < 2  # the others were not measured
     ]
 
 

@@ -123,6 +123,13 @@ class TestRows:
         run_trials([TRIAL], halves, rows, defaults=DEFAULTS)
         assert [r.defaults for r in Rows(rows.path)] == [DEFAULTS]
 
+    def test_methods_that_name_older_defaults_are_not_measured_again(self, tmp_path):
+        rows = Rows(tmp_path / "rows.jsonl")
+        old = [replace(TRIAL, method=f"mine, defaults {DEFAULTS - k}") for k in (1, 2)]
+        for trial in old:
+            rows.append(replace(row(trial), defaults=DEFAULTS - 1))
+        assert [rows.done(trial, DEFAULTS) for trial in old] == [True, False]
+
     def test_a_clock_may_not_have_been_read(self, tmp_path):
         rows = Rows(tmp_path / "rows.jsonl")
         rows.append(replace(row(TRIAL), seconds={"wall": 1.0, "cpu": None}))

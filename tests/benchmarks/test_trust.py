@@ -12,7 +12,7 @@ from benchmarks.core.trials import Row, Trial
 from benchmarks.data import Dataset
 from benchmarks.experiments import few_and_unequal, noisy_labels, what_gps_add
 from benchmarks.experiments.frozen.cells import OTHERS, cell_table, count_table, differences
-from benchmarks.experiments.frozen.methods import CHOSEN, MEAN, POOL
+from benchmarks.experiments.frozen.methods import FOREST, MEAN, POOL
 
 
 def dataset(classes: int = 7, rows: int = 20) -> Dataset:
@@ -63,7 +63,7 @@ def rows_of(method: str, nlls: list[float], eces: list[float]) -> list[Row]:
 
 
 def test_cells_that_miss_are_marked() -> None:
-    forest = rows_of(CHOSEN, [1.00, 1.10, 1.20], [0.02, 0.03, 0.04])
+    forest = rows_of(FOREST, [1.00, 1.10, 1.20], [0.02, 0.03, 0.04])
     near = rows_of(POOL, [1.01, 1.08, 1.20], [0.02, 0.03, 0.036])
     far = rows_of(MEAN, [0.90, 1.01, 1.10], [0.00, 0.01, 0.02])
     found = differences([*forest, *near, *far])

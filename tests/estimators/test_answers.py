@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from gptree import ClassTree, GPForestClassifier, GPTreeClassifier, Growth, load_model
 from gptree.estimators.answers import sure_vertices
@@ -136,7 +137,7 @@ def test_a_saved_model_gives_the_same_sets(tmp_path: Any, monkeypatch: pytest.Mo
     model.state_._known_rows.clear()
     with pytest.raises(ValueError, match="older gptree"):
         model.predict_set(X)
-    object.__setattr__(kept, "own", kept.values + 1.0)
+    object.__setattr__(kept, "own", torch.ones_like(kept.signs[:, 0]))
     model.save(tmp_path / "wrong")
     with pytest.raises(StorageError, match="more than"):
         load_model(tmp_path / "wrong")

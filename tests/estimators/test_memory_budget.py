@@ -52,7 +52,7 @@ def test_a_budget_that_is_too_small_is_an_error_that_names_the_smallest(expert) 
 def test_by_default_the_budget_grows_with_what_is_needed(monkeypatch) -> None:
     monkeypatch.setattr("gptree.estimators.validation.MEMORY_BUDGET", 2**20)
     model = GPTreeClassifier(random_state=0, device="cpu").fit(X, Y)
-    assert model.model_.memory_budget == 2 * X.nbytes + Pool().fit_bytes(600, 64, 3, 8) > 2**20
+    assert model.model_.memory_budget == 5 * X.nbytes + Pool().fit_bytes(600, 64, 3, 8) > 2**20
 
 
 def test_what_experts_need() -> None:

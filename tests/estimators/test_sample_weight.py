@@ -43,7 +43,7 @@ EQUAL = {"rtol": 0, "atol": 1e-8}
 
 KINDS: dict[str, dict[str, Any]] = {
     "default": {},
-    "chosen scale": {"kernel": "chosen"},
+    "fixed scale": {"kernel": "rbf"},
     "zero mean": {"prior_mean": None, "predict_at": "quadrature"},
     "few inducing points": {"node_limit": InducingPoints(8)},
     "subset of data": {"node_limit": 11},

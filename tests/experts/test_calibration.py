@@ -8,9 +8,9 @@ from expert_twins import blobs, density_scores, golden_section
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gptree.experts import LDA, Examples, KernelDensity, KernelRidge, Pool, PriorScores
-from gptree.experts.calibration import CalibrationRows, best_temperature, choose, some, temperature_centre
-from gptree.experts.pool import RIDGE, fit_weights, pool_weights
+from gptree.experts import LDA, Examples, KernelDensity, KernelRidge, Pool, PriorScores, calibration, pool, shot_folds
+from gptree.experts.calibration import CalibrationRows, balanced, best_temperature, choose, some, temperature_centre
+from gptree.experts.pool import PRIOR_ROWS, RIDGE, fit_weights, pool_weights
 from gptree.experts.ridge import _few_classes
 
 
@@ -32,6 +32,17 @@ def test_temperature_against_golden_section(n, k, signal, log_scale, seed):
     expected_tau, expected = golden_section(scores, y, centre)
     assert nll == pytest.approx(expected, abs=1e-7)
     assert tau == pytest.approx(expected_tau, rel=1e-2)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize(("n", "k", "signal", "steps"), [(40, 4, 1.5, 4), (60, 3, 0.3, 8), (30, 6, 3.0, 6)])
+def test_newton_s_steps_to_a_temperature_are_few(n, k, signal, steps, weighted, monkeypatch):
+    scores, y = noisy_scores(n, k, {4: 0, 3: 1, 6: 2}[k], signal)
+    weights = torch.linspace(0.3, 2.5, n, dtype=torch.float64) if weighted else None
+    centre = temperature_centre(scores, 2.0, weights)
+    tau, _ = best_temperature(scores, y, centre, weights)
+    monkeypatch.setattr(calibration, "MAX_STEPS", steps)
+    assert best_temperature(scores, y, centre, weights)[0] == pytest.approx(tau, rel=1e-9)
 
 
 def test_temperature_of_a_known_model():
@@ -71,7 +82,7 @@ def test_the_cap_on_calibration_rows(rows, classes, kept):
 
 
 def test_the_setting_with_the_lowest_left_out_loss_is_taken():
-    examples = Examples.of(*blobs([6, 5, 7, 4, 6, 5], 5, noise=1.0))
+    examples = Examples.of(*blobs([6] * 6, 5, noise=1.0))
     fit = KernelDensity().fit(examples)
 
     def loss(sharpness):
@@ -99,8 +110,8 @@ def test_of_settings_that_lose_as_much_the_first_is_taken():
 
 def test_settings_are_chosen_on_the_judges_alone():
     """The left-out loss is that of all examples by definition; half of them judge."""
-    X, y = blobs([6, 5, 7, 4, 6, 5], 5, noise=1.0)
-    calibration = torch.arange(len(y)) % 2 == 0
+    X, y = blobs([6] * 6, 5, noise=1.0)
+    calibration = shot_folds(y) % 2 == 0
     examples = Examples.of(X, y, calibration=calibration)
     fit = KernelDensity().fit(examples)
 
@@ -162,10 +173,20 @@ class TestPoolWeights:
         smooth = 1 / (2 * r)
         target = (1 - smooth) * torch.nn.functional.one_hot(y, k) + smooth / k
         pooled = torch.einsum("k,krc->rc", v, logs).log_softmax(1)
-        loss = -(target * pooled).sum(1).mean() + RIDGE * (v - 1 / K).square().sum()
+        loss = -(target * pooled).sum(1).mean() + PRIOR_ROWS / r * (v - 1 / K).square().sum()
         (gradient,) = torch.autograd.grad(loss, v)
         assert bool((gradient[w > 0].abs() < 1e-5).all())  # of one row, all weights may be zero
         assert bool((gradient[w == 0] > -1e-5).all())
+
+    @pytest.mark.parametrize("weighted", [False, True])
+    @pytest.mark.parametrize(("K", "steps"), [(2, 5), (4, 6)])
+    def test_newton_s_steps_are_few(self, K, steps, weighted, monkeypatch):
+        parts = [noisy_scores(60, 5, 6 + K // 2, signal) for signal in torch.linspace(-1, 2, K).tolist()]
+        logs, y = torch.stack([scores.log_softmax(1) for scores, _ in parts]), parts[0][1]
+        counts = torch.linspace(0.3, 2.5, 60, dtype=torch.float64) if weighted else None
+        weights = pool_weights(logs, y, counts=counts)
+        monkeypatch.setattr(pool, "MAX_STEPS", steps)
+        torch.testing.assert_close(pool_weights(logs, y, counts=counts), weights, rtol=0, atol=1e-7)
 
     @pytest.mark.parametrize("K", [2, 4])
     def test_any_loss_can_be_minimised(self, K):
@@ -179,7 +200,8 @@ class TestPoolWeights:
             return -(target * pooled).sum(1).mean() + (values[K] + 2.5).square()
 
         values = fit_weights(loss, K, 1, logs, empty=False)
-        torch.testing.assert_close(values[:K], pool_weights(logs, y), rtol=0, atol=2e-3)
+        expected = pool_weights(logs, y, prior=300 * RIDGE)
+        torch.testing.assert_close(values[:K], expected, rtol=0, atol=2e-3)
         assert float(values[K]) == pytest.approx(-2.5, abs=1e-3)
         assert fit_weights(loss, K, 1, logs, empty=True).tolist() == [1 / K] * K + [0.0]
 
@@ -213,8 +235,8 @@ class TestPool:
         def loss(fit):
             return float(torch.nn.functional.nll_loss(fit.left_out, examples.y))
 
-        # 1e-2·|w − 1/K|² is at most 1e-2 · 2/3 at a weight of one
-        assert loss(Pool().fit(examples)) < min(loss(expert.fit(examples)) for expert in Pool().experts) + 0.01
+        # 10/48·|w − 1/K|² is at most 10/48 · 2/3 at a weight of one
+        assert loss(Pool().fit(examples)) < min(loss(expert.fit(examples)) for expert in Pool().experts) + 0.14
 
     def test_needs_an_expert(self):
         with pytest.raises(ValueError, match="at least one expert"):
@@ -227,6 +249,36 @@ def test_calibration_rows_have_no_room_for_one_shot_classes():
     assert calibration.classes.tolist() == [0, 2, 4]
     assert torch.equal(calibration.classes[calibration.labels], examples.y[calibration.rows])
     assert sorted(calibration.rows.tolist()) == examples.usable.nonzero()[:, 0].tolist()
+    by_class = torch.zeros(3, dtype=torch.float64).index_add_(0, calibration.labels, calibration.balanced)
+    torch.testing.assert_close(by_class, by_class[:1].expand(3))
+
+
+def test_classes_count_equally_and_for_what_they_are_worth():
+    labels = torch.tensor([0, 0, 0, 0, 1, 1, 2])
+    weights = torch.tensor([1.0, 1.0, 1.0, 3.0, 1.0, 2.0, 1.0], dtype=torch.float64)
+    found = balanced(weights, labels)
+    totals = [float(found[labels == c].sum()) for c in range(3)]
+    assert totals == pytest.approx([totals[0]] * 3)
+    copies = torch.repeat_interleave(found / weights, weights.long())  # one by one
+    assert float(found.sum()) == pytest.approx(float(copies.sum()) ** 2 / float(copies.square().sum()))
+    same = torch.ones(6, dtype=torch.float64)
+    torch.testing.assert_close(balanced(same, torch.tensor([4, 4, 7, 7, 9, 9])), same)
+    assert len(balanced(same[:0], labels[:0])) == 0
+
+
+def test_large_classes_do_not_decide_how_sure_an_expert_may_be():
+    """The temperature is that of rows repeated until all classes have as many."""
+    X, y = blobs([2, 3, 12, 24], 6, noise=1.5)
+    fit = LDA((0.5,), 0.0).fit(Examples.of(X, y))
+    scores = fit.left_out / fit.expert.temperature
+    copies = torch.repeat_interleave(24 // torch.bincount(y)[y])
+    worth = float(balanced(torch.ones_like(scores[:, 0]), y).sum())
+    tau, _ = best_temperature(
+        scores[copies], y[copies], temperature_centre(scores, 2.0), scores.new_full((96,), worth / 96)
+    )
+    assert fit.expert.temperature == pytest.approx(tau, rel=1e-6)
+    uneven, _ = best_temperature(scores, y, temperature_centre(scores, 2.0))
+    assert fit.expert.temperature < 0.95 * uneven
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gptree.experts import ALONE, Examples, shot_folds
+from gptree.experts.examples import stable_order
 
 label_lists = st.lists(st.integers(0, 6), min_size=1, max_size=60)
 
@@ -57,6 +58,16 @@ def test_given_folds_are_renumbered_and_single_ones_are_left_out_alone():
     assert Examples.of(X, y, folds=folds).folds.tolist() == [1, 0, ALONE, 1, 0, ALONE, ALONE]
 
 
+def test_counts_of_folds_and_classes_against_a_loop():
+    X, y = blobs([4, 2, 7, 1], 3)
+    weights = torch.linspace(0.5, 2.0, len(y), dtype=torch.float64)
+    examples = Examples.of(X, y, folds=Examples.of(X, y).folds % 3, weights=weights)
+    expected = [[float(weights[(examples.folds == f) & (y == c)].sum()) for c in range(4)] for f in range(3)]
+    torch.testing.assert_close(examples.fold_counts, torch.tensor(expected, dtype=torch.float64))
+    torch.testing.assert_close(examples.counts, torch.stack([weights[y == c].sum() for c in range(4)]))
+    assert torch.equal(stable_order(torch.tensor([2, 0, -1, 0, 2, -1])), torch.tensor([2, 5, 1, 3, 0, 4]))
+
+
 class TestErrors:
     X, y = blobs([3, 2, 2], 4)
 
@@ -96,6 +107,21 @@ class TestErrors:
             Examples.of(self.X, self.y, folds=self.y - 2)
         with pytest.raises(ValueError, match="folds must hold 7 whole numbers"):
             Examples.of(self.X, self.y, folds=self.y[:3])
+        for folds in (self.y.double(), self.y.tolist()):
+            with pytest.raises(ValueError, match="folds must hold 7 whole numbers"):
+                Examples.of(self.X, self.y, folds=folds)
+
+    @pytest.mark.parametrize("bad", [0.0, -1.0, math.nan, math.inf])
+    def test_weights_that_do_not_count(self, bad):
+        weights = torch.tensor([1.0, 0.5, bad, 1.0, 2.0, 1.0, 1.0])
+        with pytest.raises(ValueError, match="weights must be positive and finite"):
+            Examples.of(self.X, self.y, weights=weights)
+        for wrong in (weights[:3], weights.tolist()):
+            with pytest.raises(ValueError, match="weights must hold 7 numbers"):
+                Examples.of(self.X, self.y, weights=wrong)
+
+    def test_features_whose_sum_overflows_are_fine(self):
+        assert len(Examples.of(torch.full((3, 1), 1e308, dtype=torch.float64), torch.tensor([0, 1, 1]))) == 3
 
     def test_too_few_folds(self):
         with pytest.raises(ValueError, match="at least 2"):

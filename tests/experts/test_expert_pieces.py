@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from expert_twins import blobs
 from sklearn.naive_bayes import GaussianNB
+from sklearn.neighbors import KNeighborsClassifier
 
 from gptree.experts import (
     LDA,
@@ -29,6 +32,7 @@ from gptree.experts import (
     products,
     ridge,
 )
+from gptree.experts.adapters import fit_weighted
 from gptree.experts.examples import row_chunks
 from gptree.maths.frozen import Parts, Rows
 
@@ -236,6 +240,7 @@ def test_a_penalty_is_chosen_on_a_part_of_many(monkeypatch: pytest.MonkeyPatch) 
     KernelRidge((0.1,), choose_on=10).fit(EXAMPLES)
     assert not chosen
     KernelRidge((0.1, 1.0), choose_on=17).fit(EXAMPLES)
+    assert KernelRidge().regression(EXAMPLES, 0.1).temperature == 1.0
     assert chosen == [5 + 6]  # of two classes, which can have five each
 
 
@@ -280,6 +285,35 @@ class Watched(GaussianNB):
 def test_a_classifier_is_told_of_weights_where_there_are_any(weight: float) -> None:
     SklearnExpert(Watched()).fit(Examples.of(X, Y, weights=torch.full((len(Y),), weight, dtype=torch.float64)))
     assert (Watched.given is None) == (weight == 1.0)
+
+
+def test_a_classifier_is_told_of_weights_of_which_some_are_one() -> None:
+    weights = torch.ones(len(Y), dtype=torch.float64).index_fill_(0, torch.tensor([3]), 2.0)
+    SklearnExpert(Watched()).fit(Examples.of(X, Y, weights=weights))
+    assert Watched.given is not None
+
+
+@pytest.mark.parametrize(("weight", "smoothing"), [(1.0, 1 / 36), (3.0, 1 / 108), (0.01, 1 / 2)])
+def test_probabilities_of_a_classifier_are_smoothed_by_half_an_example(weight: float, smoothing: float) -> None:
+    weights = torch.full((len(Y),), weight, dtype=torch.float64)
+    fitted: Any = SklearnExpert(GaussianNB()).fit(Examples.of(X, Y, weights=weights)).expert
+    assert fitted.smoothing == pytest.approx(smoothing, rel=1e-12)
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+def test_prior_scores_are_finite_throughout(bad: float) -> None:
+    scores = torch.zeros(len(Y), 4, dtype=torch.float64)
+    scores[2, 1] = bad
+    with pytest.raises(ValueError, match="prior scores must be finite"):
+        PriorScores(lambda raw: scores).fit(EXAMPLES)
+
+
+def test_rows_are_repeated_only_where_all_weights_are_whole() -> None:
+    with pytest.raises(ValueError, match="takes no sample_weight"):
+        fit_weighted(KNeighborsClassifier(1), np.eye(3), np.arange(3), np.array([1.0, 1.5, 2.0]))
+    model = KNeighborsClassifier(1)
+    fit_weighted(model, np.eye(3), np.arange(3), np.array([1.0, 3.0, 2.0]))
+    assert model.n_samples_fit_ == 6
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

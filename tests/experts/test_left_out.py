@@ -91,6 +91,14 @@ def test_kernel_ridge_of_a_part_treats_the_others_as_new_points():
     torch.testing.assert_close(fit.left_out, (fit.expert.temperature * scores).log_softmax(1), **EXACT)
 
 
+def test_a_density_knows_the_labels_of_its_points_and_a_pool_what_all_of_its_experts_know():
+    X, y = blobs([5, 1, 6, 3], 7)
+    density, both = (e.fit(Examples.of(X, y)).expert for e in (KernelDensity(), Pool((LDA(), KernelDensity()))))
+    for expert in (density, both):
+        assert expert.knows_left_out(X, y)
+        assert not expert.knows_left_out(X, y.flip(0))
+
+
 EXPERTS = [LDA(), KernelRidge(), Ridge((0.1, 1.0, 10.0)), KernelDensity()]
 
 

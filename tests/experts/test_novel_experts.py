@@ -344,6 +344,7 @@ def test_novel_classes_follow_the_formula(d: int, shots: list[int]) -> None:
     base_left_out = torch.randn(n, N_BASE, generator=generator, dtype=torch.float64).log_softmax(1)
     expert = base_expert(base)
     grown, left_out = grow(learnt, expert, everyone, *later, base_left_out)
+    assert grown.ridge.points is grown.density.points  # and so are their products with new rows
 
     logs = left_out_logs(learnt, base, rows, later, C)
     sharpness = 1.0

@@ -27,6 +27,7 @@ from gptree.experts import (
     best_temperature,
     temperature_centre,
 )
+from gptree.experts.calibration import balanced
 from gptree.experts.pool import pool_weights
 
 EXACT = {"rtol": 0, "atol": 1e-9}
@@ -64,7 +65,9 @@ def test_left_out_scores_and_temperature_are_those_of_repeated_rows(expert, twin
     copies, first = repeated(examples)
     scores = twin(copies)
     spread = 1.3 if isinstance(expert, Ridge | KernelRidge) else 2.0
-    tau, _ = best_temperature(scores, copies.y, temperature_centre(scores, spread))
+    tau, _ = best_temperature(
+        scores, copies.y, temperature_centre(scores, spread), balanced(torch.ones_like(scores[:, 0]), copies.y)
+    )
     fit = expert.fit(examples)
     fitted: Any = fit.expert
     assert fitted.temperature == pytest.approx(tau, rel=1e-9)

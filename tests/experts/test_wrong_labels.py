@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from gptree.experts import LDA, Examples, KernelDensity, KernelRidge, Pool, RandomFeatures, Ridge
+from gptree.experts import LDA, Examples, KernelDensity, KernelRidge, Pool, RandomFeatures, Ridge, pool, wrong_labels
 from gptree.experts.pool import pool_weights, pooled, robust_weights
 from gptree.experts.wrong_labels import is_clear, label_noise, likelihood, right_label
 
@@ -53,12 +53,56 @@ def test_one_row_is_no_evidence() -> None:
     assert label_noise(logs[0, :, 1].exp(), 2) == 0.0
 
 
-def test_a_gain_is_clear_beyond_three_standard_errors() -> None:
-    gain = torch.tensor([1.0, 0.0, 1.0, 0.0], dtype=torch.float64)  # mean 0.5; of eight the standard error is 0.189
-    assert not is_clear(torch.cat([gain] * 2))
-    assert is_clear(torch.cat([gain] * 3))
-    assert not is_clear(-torch.cat([gain] * 3))
+def test_a_gain_is_clear_beyond_a_standard_error() -> None:
+    gain = torch.tensor([1.3, -0.7] * 4, dtype=torch.float64)  # mean 0.3; of eight the standard error is 0.378
+    assert not is_clear(gain)
+    assert is_clear(torch.cat([gain] * 2))
+    assert not is_clear(-torch.cat([gain] * 2))
     assert not is_clear(gain[:1])
+    assert not is_clear(torch.zeros_like(gain))
+    assert is_clear(torch.ones(2))
+    for times, clear in ((5.0, False), (5.5, True)):  # ten of variance ¼ have a standard error of ⅙, eleven of 0.158
+        assert is_clear(gain[:2], torch.full((2,), times, dtype=torch.float64)) == clear
+
+
+def test_a_pool_of_wrong_labels_is_fitted_until_its_weights_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool, "NOISE_STEPS", 60)
+    logs, y, _ = scored_rows(0.25)
+
+    def own(weights: Tensor) -> Tensor:
+        return pooled(weights, list(logs)).gather(1, y[:, None])[:, 0].exp()
+
+    weights, noise, fits = pool_weights(logs, y), 0.1, 1
+    for _ in range(pool.NOISE_STEPS):
+        beliefs = right_label(own(weights), noise, 8)
+        previous, noise = weights, 1 - float(beliefs.mean())
+        weights, fits = pool_weights(logs, y, counts=beliefs, start=weights), fits + 1
+        if max(abs(a - b) for a, b in zip(weights.tolist(), previous.tolist(), strict=True)) < 1e-3:
+            break
+    counted: list[int] = []
+    monkeypatch.setattr(pool, "pool_weights", lambda *a, **b: counted.append(1) or pool_weights(*a, **b))
+    torch.testing.assert_close(robust_weights(logs, y), weights, rtol=0, atol=1e-10)
+    assert len(counted) == fits < 1 + pool.NOISE_STEPS
+
+
+@pytest.mark.parametrize("counts", [None, torch.linspace(0.5, 2.0, 400, dtype=torch.float64)])
+def test_labels_that_are_all_right_are_not_sure_of_any_either(
+    counts: Tensor | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is compared with has seen one row more, of any label."""
+    logs, y, _ = scored_rows(0.25)
+    total = 400 if counts is None else float(counts.sum())
+    noises: list[float] = []
+    for module in (pool, wrong_labels):
+        monkeypatch.setattr(module, "likelihood", lambda *them: noises.append(them[1]) or likelihood(*them))
+    robust_weights(logs, y, counts)
+    label_noise(pooled(torch.ones(2, dtype=torch.float64), list(logs)).gather(1, y[:, None])[:, 0].exp(), 8, counts)
+    assert noises[1::2] == pytest.approx([1 / (total + 1)] * 2, rel=1e-12)
+
+
+def test_experts_of_no_weight_are_not_asked() -> None:
+    assert pool._heard(torch.tensor([0.0, 0.5, 0.0, 2.0])) == [1, 3]
+    assert pool._heard(torch.zeros(3)) == [0]  # somebody has to be
 
 
 def test_a_search_may_begin_anywhere() -> None:

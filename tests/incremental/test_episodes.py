@@ -135,6 +135,39 @@ def test_an_episode_depends_on_its_seed() -> None:
     assert not torch.equal(first.shots, other.shots)
 
 
+def test_two_classes_can_be_split(monkeypatch: pytest.MonkeyPatch) -> None:
+    seeds: list[int] = []
+    select = episodes.select_exemplars
+    monkeypatch.setattr(episodes, "select_exemplars", lambda *a, **b: seeds.append(a[5]) or select(*a, **b))
+    X, y = blobs([6, 7])
+    found = make_episode(X, y, names(2), 0.35, Growth(), [9, 4])
+    assert found is not None
+    assert (found.n_base, found.n_classes) == (1, 2)
+    assert seeds == [9]  # as in the base session, whichever episode it is
+
+
+def test_where_no_query_is_left_the_most_careful_settings_are_taken() -> None:
+    X, y = blobs([2, 1, 3])
+    examples = Examples.of(X, y)
+    lda = FittedLDA.of(examples)
+    choice = episodes._choose_lda([], lda, lambda x: x)
+    gaps = [[float((a - b).square().sum()) for b in lda.means] for a in lda.means]
+    n = torch.tensor([2.0, 1.0, 3.0], dtype=torch.float64)
+    scores = -0.5 * n / (n + 1) * torch.tensor(gaps, dtype=torch.float64) / lda.isotropic
+    centre = temperature_centre(scores, 2.0)
+    assert choice.settings == pytest.approx({"shrinkage": 1.0, "count_penalty": 6.0, "temperature": centre})
+
+    density = exemplar_density(X, y, torch.tensor([0.5, 1.0, 2.0, 1.0, 1.5, 1.0]), 3)
+    choice = episodes._choose_density([], density)
+    centre = temperature_centre(density.scores(X, (5.0,))[0], 2.0)
+    assert choice.settings == pytest.approx({"sharpness": 5.0, "temperature": centre})
+
+    choice = episodes._choose_ridge([], X)
+    centre = temperature_centre((X @ X.T - 1).exp(), 2.0)
+    assert choice.settings == pytest.approx({"penalty": 3.0, "temperature": centre})
+    assert choice.logs == []
+
+
 def test_one_class_cannot_be_split() -> None:
     assert make_episode(*blobs([5]), names(1), 0.5, Growth(), [0, 0]) is None
 

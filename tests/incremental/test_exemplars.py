@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gptree.incremental import Graft, Growth, Herding, KMeansExemplars, KMeansPlusPlusExemplars
+from gptree.incremental import Graft, Growth, Herding, KMeansExemplars, KMeansPlusPlusExemplars, exemplars
 from gptree.incremental.exemplars import Selection, select_exemplars
 from gptree.tree import label_hashes
 
@@ -75,6 +75,19 @@ def test_k_means_samples_are_the_nearest_to_the_centres() -> None:
     rows, weights = select_exemplars(X, y, 1, KMeansExemplars(), names(1), 0)
     assert rows.tolist() == [int(np.linalg.norm(X - X.mean(0), axis=1).argmin())]
     assert weights.tolist() == [20.5]
+
+
+def test_k_means_begins_four_times_from_a_seed_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[tuple[int, int, int]] = []
+    means = exemplars.KMeans
+
+    def watched(count: int, n_init: int, random_state: int) -> object:
+        made.append((count, n_init, random_state))
+        return means(count, n_init=n_init, random_state=random_state)
+
+    monkeypatch.setattr(exemplars, "KMeans", watched)
+    KMeansExemplars().choose(data([20])[0], 3, np.random.default_rng(5))
+    assert made == [(3, 4, int(np.random.default_rng(5).integers(2**31)))]
 
 
 @settings(deadline=None, max_examples=25)

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from gptree import GPTreeClassifier, Growth, load_model
+from gptree.experts import FittedBaseNovelExpert
 from gptree.incremental.memorised import class_spreads, wider
 
 
@@ -67,3 +68,38 @@ def test_adding_wide_classes_to_narrow_ones_warns(growth: Growth | None, tmp_pat
         warnings.simplefilter("error")
         model.add_classes(*near)
         told.add_classes(*far)
+
+
+def test_what_wide_classes_teach_makes_all_decisions_less_sure(tmp_path: Path) -> None:
+    """r and the base classes are tempered as novel classes are, if the base was known by heart and not held out."""
+    rng = np.random.default_rng(3)
+    X, y = rows(rng, list("abcdefghij"), 0.1)
+    far, near = rows(rng, ["w", "x", "y", "z"], 4.0), rows(rng, ["w", "x", "y", "z"], 0.1)
+    model = GPTreeClassifier(growth=Growth(exemplars=3), random_state=0).fit(X, y)
+    assert grown_expert(model, near).sharpness == 1
+    with pytest.warns(UserWarning, match="times as wide"):
+        expert = grown_expert(model, far)
+    learnt = model._state().base.novel_experts
+    assert 0 < expert.sharpness < 0.9
+    torch.testing.assert_close(expert.novel_weights, expert.sharpness * learnt.novel_weights)
+    asked = torch.nn.functional.normalize(torch.as_tensor(rng.normal(size=(5, 40))), dim=1)
+    base, logs = expert.base.log_probabilities(asked), [each.log_probabilities(asked) for each in expert.experts]
+    for row, found in enumerate(expert.log_probabilities(asked)):
+        total = sum(w * log[row] for w, log in zip(expert.root_weights, logs, strict=True))
+        odds = expert.sharpness * (total[10:].logsumexp(0) - total[:10].logsumexp(0) + expert.bias)
+        novel = sum(v * log[row, 10:] for v, log in zip(expert.novel_weights, logs, strict=True)).softmax(0)
+        p = torch.cat([(expert.sharpness * base[row]).softmax(0) / (1 + odds.exp()), novel / (1 + (-odds).exp())])
+        torch.testing.assert_close(found.exp(), p)
+    model.save(tmp_path / "m")
+    np.testing.assert_allclose(load_model(tmp_path / "m").predict_proba(X), model.predict_proba(X), atol=1e-12)
+    told = GPTreeClassifier(growth=Growth(exemplars=3), random_state=0).fit(X, y, held_out=np.ones(len(y), bool))
+    assert grown_expert(told, far).sharpness == 1
+
+
+def grown_expert(model: GPTreeClassifier, examples: tuple[np.ndarray, np.ndarray]) -> FittedBaseNovelExpert:
+    """Of the model with these classes added."""
+    if len(model.classes_) > 10:
+        model.undo()
+    expert = model.add_classes(*examples)._state().grown.expert
+    assert isinstance(expert, FittedBaseNovelExpert)
+    return expert

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -18,6 +19,7 @@ from gptree.inference import (
     NodePredictor,
     SparseVariational,
     fit_nodes,
+    frozen_variances,
     gibbs,
     layer,
     posterior,
@@ -26,10 +28,17 @@ from gptree.inference import (
 from gptree.inference.base import Diagnostics, Inference
 from gptree.inference.limits import class_inducing
 from gptree.inference.nodes import NodeBatch, make_batches, size_class
-from gptree.inference.posterior import DensePosterior, LinearPosterior, SparsePosterior, draw_chunks, make_posterior
+from gptree.inference.posterior import (
+    DensePosterior,
+    LinearPosterior,
+    PooledDensePosterior,
+    SparsePosterior,
+    draw_chunks,
+    make_posterior,
+)
 from gptree.inference.sparse_variational import WhitenedBatch
 from gptree.maths.conditional import FunctionSpace, WeightSpace
-from gptree.maths.frozen import Parts
+from gptree.maths.frozen import NotFrozenError, Parts, Rows
 from gptree.maths.kernels import node_kernels
 from gptree.maths.seeding import kmeans_plus_plus_order
 from gptree.tree import label_hashes, node_generator, node_key
@@ -206,10 +215,34 @@ def test_what_draws_share_is_not_repeated_for_each() -> None:
     assert block.gathered([one, five])[:, :, 0].tolist() == [[0, 0, 1, 1]] * 5
 
 
+@pytest.mark.parametrize("later", [(2, 3), (3, 2), (0, 1)])
+def test_decisions_come_in_the_order_of_the_nodes(later: tuple[int, ...]) -> None:
+    """Of nodes with different numbers of draws, of one after the other, and of some alone."""
+    first = replace(draws_of(), nodes=torch.tensor([n for n in range(4) if n not in later][:2]))
+    more = replace(draws_of(7), nodes=torch.tensor(later))
+    grams, x = Grams(kernel(), features(), 0), features(6, seed=2)
+    left, right = NodePredictor(grams, [first, more], BUDGET).log_probabilities(x)
+    torch.testing.assert_close(left.exp() + right.exp(), torch.ones(4, 6, dtype=torch.float64))
+    for part in (first, more):
+        alone = NodePredictor(grams, [replace(part, nodes=part.nodes.argsort().argsort())], BUDGET)
+        torch.testing.assert_close(left[part.nodes.sort().values], alone.log_probabilities(x)[0])
+
+
+@pytest.mark.parametrize("room", [90, 89])
+def test_variances_are_frozen_where_there_is_room_for_the_factors(room: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """5 draws of 2 · 3² numbers."""
+    monkeypatch.setattr(frozen_variances, "MOST_NUMBERS", room)
+    predictor = NodePredictor(Grams(kernel(), features(), 0), [draws_of()], BUDGET)
+    nodes = predictor.layer(Parts(frozen=True))
+    with nullcontext() if room == 90 else pytest.raises(NotFrozenError, match="GiB"):
+        predictor.frozen_variances(nodes)
+
+
 @pytest.mark.parametrize(("scale", "wide"), [(11.9, False), (12.1, True)])
 def test_wide_variances_are_possible_where_the_scale_is(scale: float, wide: bool) -> None:
     predictor = NodePredictor(Grams(kernel(output_scale=scale), features(), 0), [draws_of()], BUDGET)
     nodes = predictor.layer(Parts(frozen=True))
+    assert nodes.wide  # unless it is known to be impossible
     predictor.frozen_variances(nodes)
     assert nodes.wide == wide
     each = node_kernels(kernel(output_scale=1.0), 2)
@@ -277,7 +310,39 @@ def test_explicit_and_solved_factors_agree(size: int, monkeypatch: pytest.Monkey
     assert bool(solved) == (size > 3)
 
 
+@pytest.mark.parametrize("kind", [DensePosterior, PooledDensePosterior])
+def test_explicit_and_solved_factors_agree_jointly_and_frozen(
+    kind: type[DensePosterior], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    grams, x, some = Grams(kernel(), features(), 0), features(7, seed=2), draws_of(points=4)
+    predictor = NodePredictor(grams, [kind(some.nodes, some.rows, some.omega, some.weights)], BUDGET)
+
+    def computed() -> Any:
+        parts = Parts(frozen=True)
+        nodes = predictor.layer(parts)
+        variances = predictor.frozen_variances(nodes)
+        shared = parts.shared()
+        return predictor.joint(x, [1, 0]), *variances(Rows(x)), len(shared)
+
+    explicit = computed()
+    (_, covariance), variance, _ = explicit
+    torch.testing.assert_close(covariance.diagonal(dim1=-2, dim2=-1)[:, [1, 0]], variance)
+    monkeypatch.setattr(posterior, "EXPLICIT_ORDER", 3)
+    monkeypatch.setattr(frozen_variances, "EXPLICIT_ORDER", 3)
+    torch.testing.assert_close(computed(), explicit)
+
+
 # ---------------------------------------------------------------------------------------------------- sparse inference
+
+
+def test_only_more_rows_than_a_batch_are_cut_into_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert [SparseVariational(batch_size=5)._in_batches(size) for size in (4, 5, 6)] == [False, False, True]
+    cut: list[int] = []
+    alone = SparseVariational._fit_batches
+    monkeypatch.setattr(SparseVariational, "_fit_batches", lambda *them: cut.append(them[1].sizes[0]) or alone(*them))
+    batch = NodeBatch.stack([0, 1], [problem(6, 0, inducing=3), problem(4, 1, inducing=3)], torch.float64)
+    SparseVariational(batch_size=5, sweeps=2).fit(batch, Grams(kernel(), features(), 0), BUDGET)
+    assert cut == [6]
 
 
 def test_rows_that_are_whitened_at_a_time() -> None:

@@ -80,7 +80,7 @@ def test_probabilities_hardly_move_and_files_keep_them(name: str, tmp_path: Path
     assert (
         0 < np.abs(exact.predict_proba(new) - pooled.predict_proba(new)).max() < 0.02
     )  # of small nodes; of large ones a tenth of it
-    assert np.abs(exact.novelty_score(new) - pooled.novelty_score(new)).max() < 0.05
+    assert np.abs(exact.novelty_score(new) - pooled.novelty_score(new)).max() < 0.1
     assert abs(exact.novelty_threshold(0.1) - pooled.novelty_threshold(0.1)) < 0.05  # by left-out predictions
     pooled.save(tmp_path / "m")
     assert np.array_equal(load_model(tmp_path / "m").predict_proba(new), pooled.predict_proba(new))

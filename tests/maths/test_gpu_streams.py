@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from gptree.maths import cuda
-from gptree.maths.cuda import STREAMS, URGENT, Recorded, Started, concurrently
+from gptree.maths.cuda import STREAMS, Recorded, Started, concurrently
 
 on_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 
@@ -75,8 +75,8 @@ def test_a_recording_repeats_the_function_with_new_values() -> None:
 class Stream:
     """Writes down what it is told to wait for."""
 
-    def __init__(self, name: object, priority: int = 0) -> None:
-        self.name, self.priority, self.waits = name, priority, list[object]()
+    def __init__(self, name: object) -> None:
+        self.name, self.waits = name, list[object]()
 
     def wait_stream(self, other: Stream) -> None:
         self.waits.append(other.name)
@@ -95,8 +95,8 @@ class Streams:
         self.main, self.made, self.using = Stream("main"), list[Stream](), list[object]()
         self.replays = 0
 
-    def Stream(self, device: torch.device, priority: int = 0) -> Stream:
-        self.made.append(Stream(len(self.made), priority))
+    def Stream(self, device: torch.device) -> Stream:
+        self.made.append(Stream(len(self.made)))
         return self.made[-1]
 
     def current_stream(self, device: torch.device) -> Stream:
@@ -141,7 +141,6 @@ def test_tasks_take_the_streams_in_turn(count: int, streams: Streams) -> None:
     turns = [len(range(place, count, STREAMS)) for place in range(STREAMS)]
     assert [stream.waits for stream in streams.made] == [["main"] * many for many in turns]
     assert streams.main.waits == [i % STREAMS for i in range(count)]
-    assert [stream.priority for stream in streams.made] == [-1] * URGENT + [0] * (STREAMS - URGENT)
 
 
 def test_a_task_that_wants_another_s_result_waits_where_it_runs(streams: Streams) -> None:

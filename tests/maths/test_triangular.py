@@ -109,6 +109,22 @@ def test_sandwiches_of_batches_by_blocks(batch: int, order: int, monkeypatch: py
         assert all(torch.equal(one, other) for one, other in zip(given, before, strict=True))
 
 
+@pytest.mark.parametrize("halved", [1, 2, 5, 1000])
+@pytest.mark.parametrize(("batch", "n"), [(1, 1), (1, 6), (3, 7)])
+def test_products_with_triangles_by_halves(batch: int, n: int, halved: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(linalg, "HALVED_ORDER", halved)
+    L, B, total = triangles(batch, n, n), randn(batch, 4, n, seed=1), randn(batch, n, 4, seed=2)
+    torch.testing.assert_close(linalg.times_lower(B, L), B @ L)
+    torch.testing.assert_close(linalg.times_lower_transposed(B, L), B @ L.mT)
+    expected = total - L @ B.mT
+    linalg.subtract_lower_times(total, L, B.mT)
+    torch.testing.assert_close(total, expected)
+    square = randn(batch, n, n, seed=3)
+    expected = square - B.mT @ B
+    linalg.subtract_square(square, B.mT)
+    torch.testing.assert_close(square.tril(), expected.tril())
+
+
 def test_sizes_of_blocks() -> None:
     """Up to 64 to begin with, or somewhat more where that spares padding."""
     table = {0: (0, 0), 1: (1, 1), 64: (64, 64), 65: (65, 65), 66: (33, 66), 128: (64, 128), 129: (129, 129)}

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
-from gptree.maths import conditional, kernels, linalg, polya_gamma, quadrature, whitened
+from gptree.maths import conditional, frozen, kernels, linalg, polya_gamma, quadrature, whitened
 from gptree.maths.seeding import first_nearest, kmeans_plus_plus_order
 
 
@@ -68,7 +68,7 @@ def test_blocks_of_the_quadrature(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [len(arguments[0]) for arguments in blocks.arguments] == [2, 1]
 
 
-@pytest.mark.parametrize("points", [20, 7])
+@pytest.mark.parametrize("points", [20, 7, 1])
 def test_what_can_be_exported_gives_the_same(points: int) -> None:
     mean = double(-700.0, -30.0, -1.0, -1e-9, 0.0, 0.5, 20.0, 300.0)[:, None]
     variance = double(-1e-12, 0.0, 0.3, 4.0, 12.0, 12.1, 90.0)
@@ -83,6 +83,32 @@ def test_weights_of_the_alternating_series() -> None:
     for terms in (4, 9, 14):
         total = sum(w / (k + 1) for k, w in enumerate(quadrature._alternating_weights(terms)))
         assert abs(total - math.log(2)) < 2 * (3 + math.sqrt(8)) ** -terms
+
+
+def test_points_that_several_pieces_need_are_met_once() -> None:
+    x = torch.randn(6, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    more = torch.cat([x[4:5], x[:2] + 1.0])
+    asked = (x, x.clone(), x.float(), x[[5, 1]], x[[2, 3]].float(), more, more[1:].float(), (more - 3.0).float())
+    parts = frozen.Parts()
+    pieces = [parts.products(points) for points in asked]
+    (products, *_) = parts.shared()
+    assert len(products.get_buffer("points")) == 6 + 2 + 3
+    rows = frozen.Rows(torch.ones(2, 3, dtype=torch.float64))
+    for piece, points in zip(pieces, asked, strict=True):
+        torch.testing.assert_close(piece(rows), points.double() @ rows.x.mT, rtol=0, atol=1e-6)
+    assert [piece.index is None for piece in pieces] == [False] * 8  # since others were added
+    alone = frozen.Parts()
+    first, second = alone.products(x), alone.products(x[:3])
+    alone.shared()
+    assert first.index is None
+    assert second.index is not None
+
+
+def test_logarithms_are_added_in_the_same_way_where_they_are_exported(monkeypatch: pytest.MonkeyPatch) -> None:
+    a, b = double(0.0, -3.0, 5.0, -800.0, 1e-3), double(0.0, 2.0, -700.0, -801.0, -2e-3)
+    plain = frozen.log_add_exp(a, b)
+    monkeypatch.setattr(torch.compiler, "is_exporting", lambda: True)
+    torch.testing.assert_close(frozen.log_add_exp(a, b), plain, rtol=1e-14, atol=0)
 
 
 # ------------------------------------------------------------------------------------------------------- Pólya-Gamma
@@ -136,11 +162,10 @@ def test_units_are_drawn_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_orders_at_which_the_way_changes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(whitened, "FACTORED_ORDER", 4)
-    halves = watch(monkeypatch, whitened, "root_inverse")
-    halves.function(torch.eye(4).expand(2, 4, 4))
-    halves.function(torch.eye(5).expand(1, 5, 5))  # one matrix is factorised whole
+    halves = watch(monkeypatch, whitened, "_write_root_inverse")
+    halves.function(torch.eye(4).expand(2, 4, 4), torch.zeros(2, 4, 4))
     assert not halves.arguments
-    halves.function(torch.eye(5).expand(2, 5, 5))
+    halves.function(torch.eye(5).repeat(2, 1, 1), torch.zeros(2, 5, 5))
     assert [arguments[0].shape[-1] for arguments in halves.arguments] == [2, 3]
 
 
@@ -198,6 +223,20 @@ def test_rows_that_all_nodes_share_are_met_once() -> None:
         with torch.no_grad(), FlopCounterMode(display=False) as counter:
             kernels.gram(own, x, other)
         assert {str(op) for op in counter.get_flop_counts()["Global"]} == {f"aten.{name}"}
+
+
+@pytest.mark.parametrize("nodes", [None, 2])
+def test_kernels_of_features_far_from_the_origin(nodes: int | None) -> None:
+    """Distances keep their digits, since those to the mean of the rows are taken."""
+    kernel = kernels.make_kernel("rbf", 2.0, 1.5).double()
+    shape = (8, 3) if nodes is None else (nodes, 8, 3)
+    x = torch.randn(*shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    kernel = kernel if nodes is None else kernels.node_kernels(kernel, nodes)
+    with torch.no_grad():
+        for other in (x, x[..., :5, :].clone()):
+            near, far = kernels.gram(kernel, x, other), kernels.gram(kernel, x + 3e4, other + 3e4)
+            torch.testing.assert_close(far, near, rtol=0, atol=1e-10)
+            assert bool((far <= kernels.gram_diagonal(kernel, x).max()).all())
 
 
 def test_a_kernel_a_node_takes_the_fast_way_without_gradients(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.distributions import MultivariateNormal, kl_divergence
 
 import slow_twins as slow
-from gptree.maths import as_kernel, gram, gram_diagonal, make_kernel, whitened
+from gptree.maths import as_kernel, gram, gram_diagonal, linalg, make_kernel, whitened
 from gptree.maths.whitened import Likelihood, Whitened, WhitenedRows, root_inverse, whitened_kl
 
 FLOAT = torch.float64
@@ -364,12 +364,16 @@ def test_single_precision_comes_near_double() -> None:
 # -------------------------------------------------------------------------------------------------- large matrices
 
 
+@pytest.mark.parametrize("halved", [2, 9, 768])
 @pytest.mark.parametrize("order", [1, 2, 5, 40, 63])
-def test_roots_in_halves(order: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_roots_in_halves(order: int, halved: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(linalg, "HALVED_ORDER", halved)
     matrix = torch.randn(3, 63, 63, generator=torch.Generator().manual_seed(order), dtype=FLOAT)
     matrix = matrix @ matrix.mT + torch.eye(63, dtype=FLOAT)
     monkeypatch.setattr(whitened, "FACTORED_ORDER", order)
+    given = matrix.clone()
     found, sound = whitened.root_inverse(matrix)
+    assert torch.equal(matrix, given)
     torch.testing.assert_close(found, torch.linalg.inv(torch.linalg.cholesky(matrix)), rtol=0.0, atol=1e-11)
     assert sound.all()
 

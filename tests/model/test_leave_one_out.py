@@ -174,6 +174,27 @@ def test_cavities_are_the_posterior_without_the_point(case: str, extras: bool, p
     torch.testing.assert_close(actual.novelty, 1 - log_p.exp().amax(1) * familiarity, rtol=tolerance, atol=tolerance)
 
 
+@torch.no_grad()
+@pytest.mark.parametrize("case", ["dense, three sweeps", "linear", "sparse"])
+def test_another_class_prior_is_asked_about_than_was_learnt(case: str) -> None:
+    """What a node says without a point is what it has learnt, around other prior means."""
+    inference, large_nodes, name = CASES[case]
+    d = data(weights=True, scores=True)
+    model = fit(inference, TREES, d, None if name is None else kernel(name), large_nodes=large_nodes)
+    assert d.scores is not None
+    shift = torch.tensor([0.0, 1.5, -0.5, 2.0, -1.0], dtype=torch.float64)
+    actual = left_out_predictions(model, d.y, d.scores + shift, d.weights, learnt=d.scores)
+    problems, _ = node_problems(TREES, d, large_nodes, 0)
+    before, after = (model.prior_means(scores) for scores in (d.scores, d.scores + shift))
+    left, right = model.node_log_probabilities(d.X, d.scores + shift, "mean")
+    for v, node in enumerate(fitted_nodes(model, problems)):
+        for point in node.problem.rows.tolist():
+            f = without_point(model, node, point)[0] + after[v, point] - before[v, point]
+            left[v, point], right[v, point] = map(torch.nn.functional.logsigmoid, (f.mean(), -f.mean()))
+    log_p = model.paths.class_log_probabilities(left, right)
+    torch.testing.assert_close(actual.log_probabilities, log_p, rtol=1e-8, atol=1e-8)
+
+
 def test_the_kinds_of_posterior_are_those_the_cases_say() -> None:
     kinds = {}
     for case, (inference, large_nodes, name) in CASES.items():

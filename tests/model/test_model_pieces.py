@@ -20,6 +20,8 @@ from gptree.model.stored import model_from_parts, model_to_parts
 from gptree.storage import StorageError
 from gptree.tree import ClassTree, ForestPaths
 
+SWEPT = fit(CoordinateAscent())
+
 
 def sizes(chunks: list[slice], n: int) -> list[int]:
     return [len(range(n)[chunk]) for chunk in chunks]
@@ -173,6 +175,40 @@ def test_every_number_of_a_file_is_in_the_precision_of_the_features(part: str) -
     tensors[f"posterior.0.{part}"] = tensors[f"posterior.0.{part}"].float()
     with pytest.raises(StorageError, match="is not in the precision of the features"):
         model_from_parts(document, tensors, torch.device("cpu"))
+
+
+@pytest.mark.parametrize(
+    ("part", "change"),
+    [
+        ("posterior.0.nodes", lambda x: x.double()),
+        ("posterior.0.rows", lambda x: x.double()),
+        ("posterior.0.omega", lambda x: -x),
+        ("posterior.0.omega", lambda x: x.clamp(min=1.1e9)),
+        ("node_of.0", lambda x: x.double()),
+        ("node_of.0", torch.zeros_like),
+        ("diagnostics.nodes", torch.zeros_like),
+        ("diagnostics.nodes", lambda x: x.double()),
+        ("diagnostics.sweeps", lambda x: x.double()),
+        ("diagnostics.sweeps", lambda x: -x),
+        ("diagnostics.converged", lambda x: x.long()),
+        ("diagnostics.change", lambda x: -x - 1),
+        ("diagnostics.jitter", lambda x: x - 1),
+    ],
+)
+def test_impossible_numbers_of_a_file_are_refused(part: str, change: Any) -> None:
+    document, tensors = model_to_parts(SWEPT)
+    tensors[part] = change(tensors[part])
+    with pytest.raises(StorageError):
+        model_from_parts(document, tensors, torch.device("cpu"))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("memory_budget", 2.0**21 + 0.5), ("posteriors", ["dense", 3]), ("posteriors", "dense")]
+)
+def test_impossible_entries_of_a_file_are_refused(name: str, value: Any) -> None:
+    document, tensors = model_to_parts(SWEPT)
+    with pytest.raises(StorageError):
+        model_from_parts({**document, name: value}, tensors, torch.device("cpu"))
 
 
 def test_a_row_without_prior_variance_may_be_stored() -> None:

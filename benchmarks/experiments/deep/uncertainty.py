@@ -178,5 +178,5 @@ def make_training(trial: Trial) -> Training:
         validation=given["validation"],
         validate_every=given["epochs"],
         mixed_precision="bf16" if torch.cuda.is_available() else "no",
-        checkpoint_epochs=given["epochs"],
+        checkpoint_epochs=10,
     )

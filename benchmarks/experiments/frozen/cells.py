@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from benchmarks.core.gaps import gap
 from benchmarks.core.tables import Summary, Table, chosen, grouped, one_cell
 from benchmarks.core.trials import Row
-from benchmarks.experiments.frozen.methods import ACCURACY, CHOSEN, ECE, MEAN, NLL, POOL
+from benchmarks.experiments.frozen.methods import ACCURACY, ECE, FOREST, MEAN, NLL, POOL
 
 SMOOTHED = "rival: logistic-smoothed"
 #: What the forest is compared with, and how tables call it.
@@ -66,7 +66,7 @@ class Difference:
 
 def differences(rows: list[Row]) -> dict[str, Difference]:
     """The forest of a cell less each of the others that has rows."""
-    forest = chosen(rows, method=CHOSEN)
+    forest = chosen(rows, method=FOREST)
     others = {name: chosen(rows, method=name) for name in OTHERS}
     return {name: Difference.of(forest, other) for name, other in others.items() if other and forest}
 
@@ -77,7 +77,7 @@ def cell_table(title: str, rows: list[Row], by: Mapping[str, str]) -> Table:
     for values, group in grouped(rows, list(by.values())).items():
         found = differences(group)
         texts = [found[name].text if name in found else "–" for name in OTHERS]
-        draws = len({row.trial.seed for row in chosen(group, method=CHOSEN)})
+        draws = len({row.trial.seed for row in chosen(group, method=FOREST)})
         lines.append([*map(shown, values), *texts, str(draws)])
     titles = [*by, *(f"Δ NLL / Δ ECE %, {name}" for name in OTHERS.values()), "draws"]
     return Table(title, titles, lines, ASKED)

@@ -29,12 +29,12 @@ from benchmarks.data import Dataset, draw, load
 from benchmarks.experiments.frozen.methods import (
     ACCURACY,
     BY,
-    CHOSEN,
     ECE,
     FOREST,
     LOGISTIC,
     MEAN,
     NLL,
+    OLD,
     POOL,
     TREE,
     scored,
@@ -54,7 +54,7 @@ def trials(seeds: int) -> list[Trial]:
         for seed in range(seeds)
         for data in ("clinc150", "banking77", "cub200")
         for each in settings
-        for method in (POOL, TREE, FOREST, CHOSEN, MEAN, LOGISTIC)
+        for method in (POOL, TREE, FOREST, OLD, MEAN, LOGISTIC)
     ]
 
 

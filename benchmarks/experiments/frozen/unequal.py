@@ -24,7 +24,7 @@ import numpy as np
 from benchmarks.core.tables import Column, Table, listing
 from benchmarks.core.trials import Row, Trial
 from benchmarks.data import Dataset, load
-from benchmarks.experiments.frozen.methods import ACCURACY, CHOSEN, FOREST, MEAN, NLL, scored
+from benchmarks.experiments.frozen.methods import ACCURACY, FOREST, MEAN, NLL, OLD, scored
 from gptree.metrics import accuracy, nll
 
 GROUP, SEEDS = "Frozen features", 5
@@ -42,7 +42,7 @@ def trials(seeds: int) -> list[Trial]:
         Trial("frozen-unequal", method, data, seed, {"classes": None, "shots": None})
         for seed in range(seeds)
         for data in ("clinc150", "banking77")
-        for method in (FOREST, CHOSEN, "gptree forest, empirical class prior", MEAN)
+        for method in (FOREST, OLD, "gptree forest, empirical class prior", MEAN)
     ]
 
 

@@ -78,7 +78,7 @@ class WeightedEnsemble(nn.Module):
         """
         rows = some(torch.arange(len(y), device=y.device), int(y.max()) + 1)
         logs = torch.stack(self._each(embeddings[rows], *how))
-        self.weights.copy_(pool_weights(logs, y[rows], ridge=0.5 / len(rows)))
+        self.weights.copy_(pool_weights(logs, y[rows], prior=0.5))
         self.weights[0] += (LEAST - self.weights.sum()).clamp(min=0)
 
     def _each(self, embeddings: Tensor, *how: Any) -> list[Tensor]:

@@ -27,7 +27,6 @@ from gptree.tree import ClassTree, TreeBuilder
 
 #: Of the default kernel, where no evidence chooses it. Three sweeps around experts do as well as many, and cost less.
 OUTPUT_SCALE = 10.0
-CHOSEN = "chosen"
 EXPERT_SWEEPS = CoordinateAscent(sweeps=3, tolerance=0.0)
 
 P = ParamSpec("P")
@@ -66,10 +65,10 @@ class TreeEstimator(SettingsParameters, ClassifierMixin, BaseEstimator):
 
     Parameters
     ----------
-    kernel : None, "chosen", "linear", "rbf", "matern52" or a GPyTorch kernel
-        None is an RBF kernel with length-scale 1 and output scale 10. With "chosen" `fit` chooses the output scale by
-        left-out evidence, from 0.05 (the experts decide) to 10; with zero prior means, with one row of every class, and
-        with `growth` it stays 10. `kernel_` is the fitted kernel.
+    kernel : None, "linear", "rbf", "matern52" or a GPyTorch kernel
+        None is an RBF kernel with length-scale 1, whose output scale `fit` chooses by left-out evidence, from 0.05 (the
+        experts decide) to 10; with zero prior means, with one row of every class, and with `growth` it is 10. `kernel_`
+        is the fitted kernel.
     inference : None, Gibbs(...), CoordinateAscent(...), SparseVariational(...), one of your own, or a name
         None is three sweeps of coordinate ascent around experts, and `CoordinateAscent()` with zero prior means.
     prior_mean : "experts", None, an expert or its name, a classifier or a function
@@ -86,8 +85,8 @@ class TreeEstimator(SettingsParameters, ClassifierMixin, BaseEstimator):
         "sphere" centres the features and scales them to unit length, see `SphereMap`; "unit" scales only, as in the
         paper.
     class_prior : None, "empirical" or array-like (C,)
-        Class probabilities that the prior means of the nodes express, in the order of `classes_`. None leaves the prior
-        means as they are.
+        How frequent classes will be, in the order of `classes_`; it is in the prior means of the nodes at new rows.
+        None is all alike, whatever their numbers of training rows, and "empirical" as frequent as among these.
     node_limit : "auto", None, int, SubsetOfData(...) or InducingPoints(...)
         What nodes with many points do. "auto" is `InducingPoints(256)` for coordinate ascent and `SubsetOfData(1024)`
         for Gibbs sampling; a number is `SubsetOfData` of so many points; None is no limit. With growth, the nodes of
@@ -163,11 +162,8 @@ class TreeEstimator(SettingsParameters, ClassifierMixin, BaseEstimator):
         return memory_bytes(self.memory_budget, self._placement()[1])
 
     def _kernel(self) -> Kernel:
-        kernel = make_kernel("rbf", OUTPUT_SCALE) if self.kernel is None or self._chooses_scale() else self.kernel
+        kernel = make_kernel("rbf", OUTPUT_SCALE) if self.kernel is None else self.kernel
         return as_kernel(kernel, *self._placement())
-
-    def _chooses_scale(self) -> bool:
-        return isinstance(self.kernel, str) and self.kernel == CHOSEN
 
     def _inference(self) -> Inference:
         default = CoordinateAscent() if self.prior_mean is None else EXPERT_SWEEPS

@@ -15,11 +15,12 @@ from gptree.deep import TreeHead
 from gptree.deep.heads.forest import as_forest, latent_scale
 from gptree.estimators.feature_map import make_feature_map
 from gptree.estimators.forest import GPTreeClassifier
+from gptree.estimators.known_rows import query_signs
 from gptree.estimators.state import FittedState
 from gptree.incremental import BaseState, Entry, Growth, Novelty
 from gptree.incremental.exemplars import select_exemplars
 from gptree.maths.sphere import unit_length
-from gptree.model import left_out_predictions
+from gptree.model import known_signs, left_out_predictions, regression_rows
 from gptree.tree import label_hashes
 
 
@@ -122,10 +123,14 @@ def _novelty(fitted: GPTreeClassifier, base: BaseState, known: Embedded) -> Nove
     """How strange known rows are to the base session, and its points, each left out as growing leaves them out."""
     y, X = base.y.cpu().numpy(), known.x.cpu().numpy()
     points = left_out_predictions(base.model, y, predict_at=fitted.predict_at, dense=False)
-    strange, classes = torch.as_tensor(fitted.novelty_score(X)), known.y.to(base.y.device)
-    own = torch.as_tensor(fitted.predict_log_proba(X)).to(points.familiarity).gather(1, classes[:, None])[:, 0]
+    found = known_signs(points, fitted.state_.on_sphere(base.X), y, regression_rows(y, base.n_classes))
+    query, classes = fitted._query(X), known.y.to(base.y.device)
+    familiarity = base.model.familiarity(query.features, query.log_p.argmax(1))
+    strange = query_signs(query, familiarity, found.regression)
+    own = torch.as_tensor(query.log_p).to(points.familiarity).gather(1, classes[:, None])[:, 0]
     return Novelty(
-        torch.cat([points.novelty, strange.to(points.novelty)]),
+        torch.cat([found.known, strange]).to(points.own),
+        found.variance_weight,
         torch.cat([base.y, classes]),
         base.exemplars,
         torch.cat([points.own, own]),

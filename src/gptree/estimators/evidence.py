@@ -1,8 +1,8 @@
 """How much the Gaussian processes may say: the output scale of the kernel, chosen by left-out evidence.
 
 With prior s k the latent function is a = √(s / s₀) times one with prior s₀ k. So nodes are fitted at s₀ only, without
-one fold at a time, and f = μ + a g is tried at the rows of the fold for the a of every scale. Nothing that is asked
-about them has seen them: experts are fitted to the other rows, with the settings that all rows chose, and so are prior
+one fold of rows, and f = μ + a g is tried at the rows of the fold for the a of every scale. Nothing that is asked about
+them has seen them: experts are fitted to the other rows, with the settings that all rows chose, and so are prior
 means and the tree. Left-out predictions without new fits would not do: the prior means of the other rows contain the
 row that is left out, and are wrong on the other side of it.
 """
@@ -19,9 +19,9 @@ from torch.nn.functional import logsigmoid
 
 from gptree.estimators.prior import Rows
 from gptree.experts import shot_folds
+from gptree.experts.calibration import balanced
 from gptree.experts.wrong_labels import likelihood
 from gptree.model import ForestModel
-from gptree.tree import class_log_probabilities
 
 #: Scales to choose from, and the one that is kept unless the evidence speaks clearly against it.
 SCALES = (0.05, 0.5, 1.25, 2.5, 5.0, 10.0)
@@ -29,10 +29,11 @@ DEFAULT_SCALE = 5.0
 #: With few rows a class the experts err more at left-out rows than they will with all rows: the default factor a is the
 #: number of rows a class divided by this, at most 1.
 FULL_SHOTS = 4.0
-#: The rows of a class are dealt into so many folds; the second number of them is asked, or fewer that hold enough rows.
-FOLDS = 5
-MOST_FOLDS = 3
+#: The rows of a class are dealt into so many folds, or into more where one would hold more rows than enough; one of
+#: them is asked. Where it holds fewer rows than the last number nothing is asked: these could not speak clearly.
+FOLDS = 4
 ENOUGH_ROWS = 500
+LEAST_ROWS = 30
 #: A class that has a row left out must have so many, so that two are left. And such classes must be this share of all:
 #: where most have two rows, the others have theirs by wrong labels.
 FEWEST_SHOTS = 3
@@ -104,7 +105,9 @@ def choose(losses: np.ndarray, counts: np.ndarray | None = None, *, default: flo
 
 
 def left_out_losses(rows: Rows, n_classes: int, fit: Fitter, noise: float) -> tuple[np.ndarray, np.ndarray]:
-    """NLL (rows, scales) of rows that are left out, a fold at a time, and how many times each counts (rows,).
+    """NLL (rows, scales) of the rows of one fold, which is left out, and how much each counts (rows,).
+
+    Classes count equally, as they do where experts' temperatures are chosen.
 
     Parameters
     ----------
@@ -116,23 +119,21 @@ def left_out_losses(rows: Rows, n_classes: int, fit: Fitter, noise: float) -> tu
         The share of wrong labels.
     """
     eligible = np.ones(len(rows.codes), dtype=bool) if rows.held_out is None else rows.held_out
-    counts = np.bincount(rows.codes[eligible], minlength=n_classes)
-    asked = eligible & (counts[rows.codes] >= FEWEST_SHOTS)
-    folds = np.full(len(asked), -1)
-    if (counts >= FEWEST_SHOTS).mean() >= LEAST_CLASSES:
-        folds[asked] = shot_folds(torch.as_tensor(rows.codes[asked]), FOLDS).numpy()
-    losses, counts = [np.zeros((0, len(SCALES)))], [np.zeros(0)]
-    for fold in range(MOST_FOLDS):
-        if not (folds == fold).any() or sum(map(len, losses)) >= ENOUGH_ROWS:
-            break
-        kept, out = rows.some(folds != fold), rows.some(folds == fold)
-        model, scores = fit(kept)
-        fewer = default_factor(len(kept.codes), n_classes) / default_factor(len(rows.codes), n_classes)
-        y = torch.as_tensor(out.codes, device=out.features.device)
-        own = own_probabilities(model, out.features, scores(out), y, fewer)
-        losses.append(-likelihood(own, noise, n_classes).cpu().numpy().T)
-        counts.append(np.ones(len(out.codes)) if out.counted is None else out.counted.cpu().numpy())
-    return np.concatenate(losses), np.concatenate(counts)
+    sizes = np.bincount(rows.codes[eligible], minlength=n_classes)
+    able = np.flatnonzero(eligible & (sizes[rows.codes] >= FEWEST_SHOTS))
+    folds = max(FOLDS, -(-len(able) // ENOUGH_ROWS))
+    fold = able[shot_folds(torch.as_tensor(rows.codes[able]), folds).numpy() == 0]
+    if len(fold) < LEAST_ROWS or (sizes >= FEWEST_SHOTS).mean() < LEAST_CLASSES:
+        return np.zeros((0, len(SCALES))), np.zeros(0)
+    left_out = np.isin(np.arange(len(rows.codes)), fold)
+    kept, out = rows.some(~left_out), rows.some(left_out)
+    model, scores = fit(kept)
+    fewer = default_factor(len(kept.codes), n_classes) / default_factor(len(rows.codes), n_classes)
+    y = torch.as_tensor(out.codes, device=out.features.device)
+    own = own_probabilities(model, out.features, scores(out), y, fewer)
+    counted = torch.ones(len(y)) if out.counted is None else out.counted.cpu()
+    losses = -likelihood(own, noise, n_classes).cpu().numpy().T
+    return losses, balanced(counted.double(), y.cpu()).numpy()
 
 
 def own_probabilities(model: ForestModel, x: Tensor, scores: Tensor, y: Tensor, fewer: float = 1.0) -> Tensor:
@@ -140,14 +141,13 @@ def own_probabilities(model: ForestModel, x: Tensor, scores: Tensor, y: Tensor, 
 
     All factors a are multiplied by `fewer`: a tree of fewer rows may say less.
     """
-    tree, nodes = model.trees[0], model.node_of[0]
     mean = model.prior_means(scores)
     assert mean is not None
     left, right = model.predictor.log_probabilities(x, mean)
     correction = left - right - mean
     own = []
     for scale in SCALES:
-        f = (mean + fewer * (scale / DEFAULT_SCALE) ** 0.5 * correction)[nodes]
-        log_p = class_log_probabilities(tree, logsigmoid(f), logsigmoid(-f))
+        f = mean + fewer * (scale / DEFAULT_SCALE) ** 0.5 * correction
+        log_p = model.paths.class_log_probabilities(logsigmoid(f), logsigmoid(-f))
         own.append(log_p.gather(1, y[:, None])[:, 0].exp())
     return torch.stack(own).clamp_min(torch.finfo(x.dtype).tiny)

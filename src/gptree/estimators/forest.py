@@ -111,7 +111,9 @@ class _TreeClassifier(ForgetMixin, OpenSetMixin, AnswersMixin, ExplainMixin, Lef
             expert = base_experts()
         large_nodes = self._large_nodes(inference)
         itemsize = max(X.itemsize, self._placement()[0].itemsize)
-        memory_budget = check_memory(self.memory_budget, self._memory_bytes(), X.shape, len(classes), itemsize, expert)
+        again = self.kernel is None and self.growth is None
+        size = X.shape, len(classes), itemsize
+        memory_budget = check_memory(self.memory_budget, self._memory_bytes(), *size, expert, again)
         log_prior = class_log_prior(self.class_prior, codes, len(classes), weights)
         self._check_growth()
         feature_map = make_feature_map(self.feature_map)
@@ -163,8 +165,8 @@ class _TreeClassifier(ForgetMixin, OpenSetMixin, AnswersMixin, ExplainMixin, Lef
                 codes, origins = codes[rows], origins[rows]
             else:
                 rows = Rows(features, on_sphere(feature_map, features), X, codes, mask, counted)
-                prior = fit_prior(expert, rows, len(classes), trees, log_prior)
-                if self._chooses_scale() and inference.learn is None and prior.informed:
+                prior = fit_prior(expert, rows, len(classes), trees)
+                if self.kernel is None and inference.learn is None and prior.informed:
                     about = (rows, classes.tolist(), expert, prior, log_prior)
                     evidence = self._scale_evidence(*about, large_nodes, shared)
                     kernel = as_kernel(make_kernel("rbf", evidence.scale), *self._placement())
@@ -179,6 +181,7 @@ class _TreeClassifier(ForgetMixin, OpenSetMixin, AnswersMixin, ExplainMixin, Lef
                     left_out, counted = (None if each is None else each[seen] for each in (left_out, counted))
                 model = fit_forest(trees, data, kernel, inference, large_nodes=large_nodes, progress=advance, **shared)
                 fitted |= {"model": model, "experts": prior.experts, "left_out": left_out, "weights": counted}
+                fitted["log_frequencies"] = prior.log_frequencies
         _report_convergence(fitted["model"])
         state = FittedState(**fitted, y=codes, origins=origins)
         return state if names is None else with_ids(state, names)
@@ -201,7 +204,7 @@ class _TreeClassifier(ForgetMixin, OpenSetMixin, AnswersMixin, ExplainMixin, Lef
 
         def fit(kept: Rows) -> tuple[ForestModel, Callable[[Rows], Tensor]]:
             trees = self._build_trees(kept.features, kept.codes, labels, [seed], kept.counted)
-            prior = fit_prior(settled, kept, len(labels), trees, log_prior)
+            prior = fit_prior(settled, kept, len(labels), trees)
             data = _training_data(kept, labels, prior, log_prior)
             model = fit_forest(trees, data, kernel, EXPERT_SWEEPS, large_nodes=large_nodes, **shared)
             assert prior.experts is not None

@@ -5,12 +5,22 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from gptree.estimators.left_out import left_out_in_memory
-from gptree.estimators.state import FittedState
-from gptree.incremental import BaseState, GrownState, base_novelty
+from gptree.estimators.state import FittedState, Query
+from gptree.incremental import BaseState, base_novelty
 from gptree.inference import PredictAt
-from gptree.model import LeftOut
+from gptree.model import (
+    ClassRegression,
+    KnownSigns,
+    NoveltyScore,
+    known_signs,
+    novelty,
+    regression_rows,
+    signs,
+)
 
 
 class KnownRows(NamedTuple):
@@ -22,6 +32,30 @@ class KnownRows(NamedTuple):
     """(N,) log-probabilities of their own classes; None of a base session in an older file, which did not keep them."""
     y: np.ndarray
     """(N,) class numbers."""
+    score: NoveltyScore | None
+    """From signs to novelty; None of a base session in an older file: one minus confidence times familiarity."""
+    regression: ClassRegression | None
+    """What tells two of the signs; None where there are too many classes."""
+
+
+def novelty_of(query: Query, predict_at: PredictAt) -> np.ndarray:
+    """How strange the rows of a query are, (n,) in [0, 1]."""
+    state = query.state
+    if len(state.classes) == 1:
+        return np.zeros(len(query.log_p))  # no decision, nothing to compare with
+    known = known_rows(state, predict_at)
+    best, familiarity = query.log_p.max(1), state.model.familiarity(query.features, query.log_p.argmax(1))
+    if known.score is None:
+        return novelty(np.exp(best), familiarity.cpu().numpy())
+    return known.score(query_signs(query, familiarity, known.regression).cpu().numpy())
+
+
+def query_signs(query: Query, familiarity: Tensor, regression: ClassRegression | None) -> Tensor:
+    """The signs of a stranger of the rows of a query, (n, 4)."""
+    best = torch.as_tensor(query.log_p.max(1), device=familiarity.device)
+    if regression is None:
+        return signs(best, familiarity, best.new_zeros(len(best), 2))
+    return signs(best, familiarity, regression.at(query.state.on_sphere(query.features)))
 
 
 def known_rows(state: FittedState, predict_at: PredictAt) -> KnownRows:
@@ -32,47 +66,78 @@ def known_rows(state: FittedState, predict_at: PredictAt) -> KnownRows:
 
 
 def _known_rows(state: FittedState, predict_at: PredictAt) -> KnownRows:
-    if state.grown is not None:
-        assert state.base is not None
-        return _grown_rows(state, state.base, state.grown, predict_at)
-    if state.base is not None:
-        return _base_rows(state.base, predict_at)
-    left_out, y, _ = left_out_in_memory(state, predict_at)
-    return _seen(left_out, y)
+    base = state.base
+    if base is None:
+        found, y, _ = _memory(state, predict_at)
+        return _scored(_arrays(found.known, found.left_out.own, None), y, found.variance_weight, found.regression)
+    kept = base_novelty(base, predict_at, state.on_sphere, state.log_frequencies)
+    seen, y = _arrays(kept.signs, kept.own, kept.values), kept.y.cpu().numpy()
+    if state.grown is None:
+        return _scored(seen, y, kept.variance_weight, _base_regression(base, state))
+    found, now, rows = _memory(state, predict_at)
+    later, place = rows[rows >= len(base.X)], state.grown.registry.base_places(base.n_classes)
+    change = _Change(y, kept.exemplars.cpu().numpy(), base.exemplars.cpu().numpy(), place[y] >= 0, later)
+    news = _arrays(found.known, found.left_out.own, found.left_out.novelty)
+    moved = [None if old is None or new is None else change(old, new) for old, new in zip(seen, news, strict=True)]
+    y = np.concatenate([place[y[change.stays]], now[later]])
+    return _scored(moved, y, kept.variance_weight, found.regression)
 
 
-def _seen(left_out: LeftOut, y: np.ndarray) -> KnownRows:
-    return KnownRows(left_out.novelty.cpu().numpy(), left_out.own.cpu().numpy(), y)
+Arrays = list[np.ndarray | None]
+"""Signs (N, 4), log-probabilities of the own classes (N,) and the scores of an older version (N,) of known rows."""
 
 
-def _base_rows(base: BaseState, predict_at: PredictAt) -> KnownRows:
-    kept = base_novelty(base, predict_at)
-    own = None if kept.own is None else kept.own.cpu().numpy()
-    return KnownRows(kept.values.cpu().numpy(), own, kept.y.cpu().numpy())
+def _arrays(*tensors: Tensor | None) -> Arrays:
+    return [None if each is None else each.cpu().numpy() for each in tensors]
 
 
-def _grown_rows(state: FittedState, base: BaseState, grown: GrownState, predict_at: PredictAt) -> KnownRows:
-    """Of the examples that a grown model keeps, and of those of the base session that it does not keep.
+def _scored(
+    seen: Arrays, y: np.ndarray, variance_weight: float | None, regression: ClassRegression | None
+) -> KnownRows:
+    known, own, older = seen
+    own = None if own is None else np.minimum(own, 0.0)
+    if known is None or variance_weight is None:
+        assert older is not None
+        return KnownRows(older.clip(0.0, 1.0), own, y, None, None)
+    known = np.round(known, 9)  # the last bits depend on what was asked before, see `StayingNodes`
+    score = NoveltyScore.of(known, y, variance_weight)
+    return KnownRows(score(known), own, y, score, regression)
+
+
+def _memory(state: FittedState, predict_at: PredictAt) -> tuple[KnownSigns, np.ndarray, np.ndarray]:
+    """Signs of all rows of the features, their class numbers, and which of them are in memory."""
+    left_out, y, rows = left_out_in_memory(state, predict_at)
+    points = regression_rows(state.y, len(state.classes))
+    return known_signs(left_out, state.on_sphere(state.X), np.maximum(state.y, 0), points), y, rows
+
+
+def _base_regression(base: BaseState, state: FittedState) -> ClassRegression | None:
+    points = torch.as_tensor(regression_rows(base.y.cpu().numpy(), base.n_classes), device=base.y.device)
+    return ClassRegression(state.on_sphere(base.X)[points], base.y[points], base.n_classes) if len(points) else None
+
+
+class _Change(NamedTuple):
+    """How the examples of a base session look to a model that has grown from it.
 
     Exemplars are typical of their class, and few. How all examples of the base session looked is known; in the grown
     model each is taken to have changed by as much as the exemplars of its class have, on average.
     """
-    left_out, y, rows = left_out_in_memory(state, predict_at)
-    now = _seen(left_out, y)
-    before = _base_rows(base, predict_at)
-    exemplars = base_novelty(base, predict_at).exemplars.cpu().numpy()  # among all examples
-    kept = base.exemplars.cpu().numpy()  # among the rows that the model keeps
-    place = grown.registry.base_places(base.n_classes)
-    stays = place[before.y] >= 0
-    later = rows[rows >= len(base.X)]
 
-    def moved(old: np.ndarray, new: np.ndarray, most: float) -> np.ndarray:
-        change = np.bincount(before.y[exemplars], new[kept] - old[exemplars], base.n_classes)
-        change /= np.bincount(before.y[exemplars], minlength=base.n_classes)
-        return np.concatenate([np.minimum(old + change[before.y], most)[stays], new[later]])
+    y: np.ndarray
+    """(n,) base classes of the examples."""
+    before: np.ndarray
+    """(m,) which of them are the exemplars."""
+    now: np.ndarray
+    """(m,) the exemplars among the rows of the grown model."""
+    stays: np.ndarray
+    """(n,) whether the class is still there."""
+    later: np.ndarray
+    """Rows of the grown model that came later."""
 
-    return KnownRows(
-        novelty=np.maximum(moved(before.novelty, now.novelty, 1.0), 0.0),
-        own=None if before.own is None or now.own is None else moved(before.own, now.own, 0.0),
-        y=np.concatenate([place[before.y[stays]], y[later]]),
-    )
+    def __call__(self, old: np.ndarray, new: np.ndarray) -> np.ndarray:
+        """Values (n, …) of the examples and (N, …) of the rows of the grown model, as values of all known rows."""
+        count = np.bincount(self.y[self.before])
+        change = np.zeros((len(count), *old.shape[1:]))
+        np.add.at(change, self.y[self.before], new[self.now] - old[self.before])
+        change = (change.T / count).T
+        return np.concatenate([(old + change[self.y])[self.stays], new[self.later]])

@@ -5,9 +5,12 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from gptree.estimators.base import TreeEstimator
 from gptree.estimators.state import FittedState, with_prior
+from gptree.incremental import GrownState
 from gptree.inference import PredictAt
 from gptree.model import LeftOut, left_out_predictions
 
@@ -82,14 +85,27 @@ def left_out_in_memory(
     What is said of the other rows, whose classes may be gone, means nothing. See `left_out_predictions` for `dense`.
     """
     y, scores = state.y, with_prior(state.left_out, state.class_log_prior, state.X)
+    learnt = None if state.log_frequencies is None else with_prior(state.left_out, state.log_frequencies, state.X)
     rows, weights = np.arange(len(y)), state.weights
     if state.grown is not None:
         rows = state.grown.rows.cpu().numpy()
         y = np.zeros(len(state.y), dtype=np.int64)
         y[rows] = state.grown.y.cpu().numpy()
-        scores, weights = None, None
+        scores, weights, learnt = None, None, None
         known = state.grown.dense_left_out
         if known is not None:
             scores = known.new_zeros(len(y), known.shape[1]).index_copy_(0, state.grown.rows, known)
+            learnt = _as_learnt(state, state.grown, scores)
     staying = None if state.base is None else state.base.staying
-    return left_out_predictions(state.model, y, scores, weights, predict_at, staying, dense), y, rows
+    return left_out_predictions(state.model, y, scores, weights, predict_at, staying, dense, learnt), y, rows
+
+
+def _as_learnt(state: FittedState, grown: GrownState, scores: Tensor) -> Tensor | None:
+    """The scores (N, C) around which nodes of the base session were fitted that stay in a grown model."""
+    if state.log_frequencies is None:
+        return None
+    place = grown.registry.base_places(len(state.log_frequencies))
+    stays = place >= 0
+    learnt = scores.clone()
+    learnt[:, place[stays]] += torch.as_tensor(state.log_frequencies[stays] + np.log(len(place))).to(scores)
+    return learnt

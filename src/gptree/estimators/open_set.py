@@ -10,10 +10,10 @@ import torch
 
 from gptree.estimators.active import suggest
 from gptree.estimators.base import TreeEstimator
-from gptree.estimators.known_rows import known_rows
-from gptree.estimators.state import FittedState, Query
+from gptree.estimators.known_rows import known_rows, novelty_of
+from gptree.estimators.state import FittedState
 from gptree.inference import PredictAt
-from gptree.model import novelty, novelty_threshold, smallest_share
+from gptree.model import novelty_threshold, smallest_share
 
 
 class OpenSetMixin(TreeEstimator):
@@ -22,8 +22,11 @@ class OpenSetMixin(TreeEstimator):
     def novelty_score(self, X: Any) -> np.ndarray:
         """How strange each row is.
 
-        One minus confidence times familiarity: the probability of the predicted class, times the share of the prior
-        variance that the training data took away at the last decision on its path.
+        The sum of four signs of a stranger, in standard deviations of the training rows, each left out: the row is
+        close to no class; the predicted class is not probable; little of the prior variance is explained where that
+        class is decided; and the row is far from all others. Known classes that play strangers choose how much the
+        last one counts. A model from a file that was written before version 7, with `growth`, has the score of its
+        time: one minus the probability of the predicted class times the share of variance that is explained.
 
         Parameters
         ----------
@@ -34,7 +37,7 @@ class OpenSetMixin(TreeEstimator):
         ndarray (n,)
             In [0, 1]; larger is stranger.
         """
-        return _novelty(self._query(X))
+        return novelty_of(self._query(X), self.predict_at)
 
     def predict_with_novelty(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
         """Class probabilities and novelty in one pass over the rows, for those who need both.
@@ -51,7 +54,7 @@ class OpenSetMixin(TreeEstimator):
             As `novelty_score` gives it.
         """
         query = self._query(X)
-        return np.exp(query.log_p), _novelty(query)
+        return np.exp(query.log_p), novelty_of(query, self.predict_at)
 
     def predict_open(self, X: Any, reject: float = 0.05, unknown: Any = None) -> np.ndarray:
         """The most probable label of each row, or `unknown` where its novelty is too high for any of the classes.
@@ -74,7 +77,7 @@ class OpenSetMixin(TreeEstimator):
             Of objects if `unknown` is not of the kind of the labels.
         """
         query = self._query(X)
-        strange = _novelty(query) > _threshold(query.state, self.predict_at, reject)
+        strange = novelty_of(query, self.predict_at) > _threshold(query.state, self.predict_at, reject)
         return open_labels(query.state.classes[query.log_p.argmax(1)], strange, unknown)
 
     def novelty_threshold(self, reject: float = 0.05) -> float:
@@ -109,14 +112,6 @@ class OpenSetMixin(TreeEstimator):
         query = self._query(X)
         labelled = query.state.X[torch.as_tensor(query.state.y >= 0)]
         return suggest(query.log_p, query.features.cpu().numpy(), labelled.cpu().numpy(), n)
-
-
-def _novelty(query: Query) -> np.ndarray:
-    """(n,) in [0, 1]."""
-    if len(query.state.classes) == 1:
-        return np.zeros(len(query.log_p))  # no decision, nothing to compare with
-    familiarity = query.state.model.familiarity(query.features, query.log_p.argmax(1)).cpu().numpy()
-    return novelty(np.exp(query.log_p.max(1)), familiarity)
 
 
 def _threshold(state: FittedState, predict_at: PredictAt, reject: float) -> float:

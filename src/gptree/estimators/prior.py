@@ -52,7 +52,9 @@ class ExpertPrior:
     left_out: Tensor | LeftOutScores | None = None
     """(n, C) left-out log-probabilities at the training rows."""
     odds: PathOdds | None = None
-    """What they say, class prior included, about the decisions on the paths of the rows' own classes."""
+    """What they say about the decisions on the paths of the rows' own classes, which are as frequent as they are."""
+    log_frequencies: np.ndarray | None = None
+    """(C,) of the classes among the rows that the nodes see; they are in the odds."""
     weights: Tensor | None = None
     """(n,) likelihood weights of the rows: the belief that their labels are right. None is 1 each."""
     noise: float = 0.0
@@ -66,11 +68,14 @@ def fit_prior(
     rows: Rows,
     n_classes: int,
     trees: Sequence[ClassTree] = (),
-    log_prior: np.ndarray | None = None,
 ) -> ExpertPrior:
     """Fit the source of prior means, and see which labels are to be believed.
 
-    `trees` are those whose nodes will be fitted, `log_prior` (C,) is the class prior that is added to the scores.
+    `trees` are those whose nodes will be fitted.
+
+    Among the training rows a class is as frequent as it happens to be. The nodes must not learn that: it would speak
+    for large classes where nothing says that new rows are mostly of these. So prior means at training rows express the
+    class frequencies, and prior means at new rows the class prior, if there is one.
 
     Where every class has one example, left-out predictions know nothing of the class they are asked about: the experts'
     errors there teach nothing, and the GP is given almost no say.
@@ -82,10 +87,11 @@ def fit_prior(
     calibration = None if rows.held_out is None else torch.as_tensor(rows.held_out, device=sphere.device)
     examples = Examples.of(sphere, y, n_classes, raw=rows.raw, calibration=calibration, weights=rows.counted)
     fit = expert.fit(examples)
-    own, odds = _streamed(fit, examples, rows.codes, trees, log_prior)
+    frequencies = log_frequencies(rows, n_classes)
+    own, odds = _streamed(fit, examples, rows.codes, trees, frequencies)
     again = rows.held_out is None and fit.expert.knows_left_out(sphere, y)
     left_out = LeftOutScores(fit.expert, sphere, y, n_classes, rows.counted) if again else fit.left_out
-    prior = ExpertPrior(fit.expert, left_out, odds)
+    prior = ExpertPrior(fit.expert, left_out, odds, frequencies)
     if not bool(fit.usable.any()):
         return replace(prior, weights=torch.full_like(sphere[:, 0], ONE_SHOT_WEIGHT))
     asked = fit.usable if calibration is None else fit.usable & calibration
@@ -96,13 +102,20 @@ def fit_prior(
     return replace(prior, weights=beliefs, noise=noise, informed=True)
 
 
+def log_frequencies(rows: Rows, n_classes: int) -> np.ndarray:
+    """The logarithm of each class's share (C,) of the rows that the nodes see."""
+    seen = rows if rows.held_out is None else rows.some(rows.held_out)
+    counts = np.bincount(seen.codes, None if seen.counted is None else seen.counted.cpu().numpy(), n_classes)
+    return np.log(counts / counts.sum())
+
+
 def _streamed(
-    fit: Fit, examples: Examples, codes: np.ndarray, trees: Sequence[ClassTree], log_prior: np.ndarray | None
+    fit: Fit, examples: Examples, codes: np.ndarray, trees: Sequence[ClassTree], frequencies: np.ndarray
 ) -> tuple[Tensor, PathOdds | None]:
     """The left-out probabilities of the rows' own classes (n,), and the log-odds on their paths."""
     own = torch.empty_like(examples.X[:, 0])
     table = PathTable(trees, codes, examples.X) if trees else None
-    prior = 0.0 if log_prior is None else torch.as_tensor(log_prior).to(examples.X)
+    prior = torch.as_tensor(frequencies).to(examples.X)
     for rows in examples.chunks():
         scores = fit.at(rows)
         mine = scores.gather(1, examples.y[rows, None])[:, 0]

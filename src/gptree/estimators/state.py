@@ -91,6 +91,8 @@ class FittedState:
     """What happened since the model was fitted, `fit` first."""
     class_log_prior: np.ndarray | None = None
     """(C,) log class prior that the prior means express, or None."""
+    log_frequencies: np.ndarray | None = None
+    """(C,) log class frequencies, which prior means from experts express at the rows of `fit`."""
     base: BaseState | None = None
     """The base session; None until a model that was fitted without growth changes."""
     grown: GrownState | None = None
@@ -176,7 +178,8 @@ class FittedState:
             return Prediction(self.model, self.experts, self.class_log_prior, is_unit(self.feature_map))
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name != "prediction"}
+        kept = {name: value for name, value in self.__dict__.items() if name != "prediction"}
+        return kept | {"_known_rows": {}}  # computed again when asked for
 
     def class_scores(self, features: Tensor, raw: np.ndarray) -> Tensor | None:
         """Class log-scores (n, C), whose log-odds are the nodes' prior means; None if those are zero."""

@@ -163,6 +163,8 @@ def state_to_parts(state: FittedState) -> tuple[dict[str, Any], dict[str, Tensor
         tensors |= present("grown", rows=state.grown.rows, y=state.grown.y, left_out=state.grown.dense_left_out)
     if state.class_log_prior is not None:
         tensors["class_log_prior"] = torch.as_tensor(state.class_log_prior)
+    if state.log_frequencies is not None:
+        tensors["fit.log_frequencies"] = torch.as_tensor(state.log_frequencies)
     return document, tensors
 
 
@@ -181,6 +183,8 @@ def state_from_parts(
     left_out = _optional("fit.left_out", Array("N C", most=1e-3), tensors, sizes)
     weights = _optional("fit.weights", _BASE_TENSORS["weights"], tensors, sizes)
     prior = _optional("class_log_prior", Array("C", most=0), tensors, sizes)
+    known: Sizes = {"C": len(journal[0].labels)}
+    frequencies = _optional("fit.log_frequencies", Array("C", most=0), tensors, known)
     state = FittedState(
         classes=classes,
         seed=COUNT.check("seed", document["seed"]),
@@ -192,6 +196,7 @@ def state_from_parts(
         origins=Array("N 2", least=0, whole=True).check("origins", tensors.get("origins"), sizes).numpy(),
         journal=journal,
         class_log_prior=None if prior is None else prior.numpy(),
+        log_frequencies=None if frequencies is None else frequencies.numpy(),
         base=base,
         weights=_placed(weights, device) if base is None else base.weights,
         encoder=None if document["encoder"] is None else check_encoder(document["encoder"], sizes["d"]),

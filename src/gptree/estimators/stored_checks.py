@@ -9,7 +9,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gptree.estimators.base import CHOSEN
 from gptree.estimators.feature_map import SphereMap, UnitLength, make_feature_map
 from gptree.estimators.state import FittedState
 from gptree.estimators.validation import as_expert, check_predict_at
@@ -37,7 +36,7 @@ def check_parameters(estimator: Any) -> None:
     check_predict_at(estimator.predict_at)
     estimator._placement()
     estimator._n_trees()
-    named = not isinstance(estimator.kernel, str) or estimator.kernel in (*KERNEL_NAMES, CHOSEN)
+    named = not isinstance(estimator.kernel, str) or estimator.kernel in KERNEL_NAMES
     ensure(named, f"kernel is {estimator.kernel!r:.80}.")
     estimator._large_nodes(estimator._inference())
     as_expert(estimator.prior_mean)
@@ -71,9 +70,9 @@ def check_state(state: FittedState) -> None:
     if isinstance(state.feature_map, SphereMap | UnitLength):
         longest = float(state.X.square().sum(1).max().sqrt())
         ensure(longest <= 1.001, f"features have the length {longest:.4g} after a map to unit length.")
-    if state.class_log_prior is not None:
-        total = float(np.exp(state.class_log_prior.astype(float)).sum())
-        ensure(abs(total - 1) < 1e-4, f"the class prior sums to {total:.4g}.")
+    for what, logs in (("class prior", state.class_log_prior), ("share of the classes", state.log_frequencies)):
+        total = 1.0 if logs is None else float(np.exp(logs.astype(float)).sum())
+        ensure(abs(total - 1) < 1e-4, f"the {what} sums to {total:.4g}.")
     if state.base is not None:
         _check_base(state, state.base, registry)
         _check_growth(state, state.base, registry)

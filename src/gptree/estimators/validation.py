@@ -167,7 +167,13 @@ def memory_bytes(memory_budget: int | None, device: torch.device) -> int:
 
 
 def check_memory(
-    memory_budget: int | None, given: int, shape: tuple[int, int], n_classes: int, itemsize: int, expert: Expert | None
+    memory_budget: int | None,
+    given: int,
+    shape: tuple[int, int],
+    n_classes: int,
+    itemsize: int,
+    expert: Expert | None,
+    again: bool,
 ) -> int:
     """The budget in bytes for a fit of this size; a ValueError if it is too small, and says how small it may be.
 
@@ -180,12 +186,14 @@ def check_memory(
     shape : rows and features.
     n_classes, itemsize : int
     expert : the source of prior means.
+    again : bool
+        Whether it is fitted to a part of the rows too, while all are there.
     """
     rows, columns = shape
     copies = itemsize * rows * columns  # of the features: in the order of the model, mapped, and mapped in that order
     smallest = 3 * copies
     if expert is not None:
-        smallest = max(smallest, 2 * copies + expert.fit_bytes(rows, columns, n_classes, itemsize))
+        smallest = max(smallest, (5 if again else 2) * copies + expert.fit_bytes(rows, columns, n_classes, itemsize))
     if given >= smallest:
         return given
     if memory_budget is None:

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from gptree.experts.base import Expert, Fit, FittedExpert, ScoreCache
 from gptree.experts.calibration import (
+    balanced,
     best_temperature,
     fit_tempered,
     some,
@@ -179,7 +180,7 @@ class PriorScores(Expert):
         prior = FittedPriorScores(self.source, examples.n_classes, temperature=1.0)
         scores = prior.scores(examples.X, examples.raw)
         rows = some(examples.calibration.nonzero()[:, 0], examples.n_classes)
-        weights = examples.weights[rows]
+        weights = balanced(examples.weights[rows], examples.y[rows])
         centre = temperature_centre(scores[rows], SPREAD, weights)
         tau, _ = best_temperature(scores[rows], examples.y[rows], centre, weights)
         return Fit(replace(prior, temperature=tau), tau * scores, examples.usable)

@@ -1,5 +1,7 @@
 """The choice of an expert's setting and temperature by left-out NLL, the same for every expert.
 
+Settings are chosen on examples as they come. How sure an expert may be is then chosen with classes that count equally,
+however many examples they have: large ones are known better, and if they decided, it would be too sure of small ones.
 Examples of one-shot classes take no part in a choice, and neither do their classes: among the left-out rows
 such a class can only ever be wrong, and the choice would learn to rule it out.
 """
@@ -59,17 +61,33 @@ class CalibrationRows:
     classes: Tensor  # (k,) into 0..C-1
     labels: Tensor  # (R,) the rows' classes, numbered within `classes`
     weights: Tensor  # (R,) how many times each row counts
+    balanced: Tensor  # (R,) the same, such that classes count equally
 
     @classmethod
     def of(cls, examples: Examples) -> CalibrationRows:
         classes = (examples.sizes > 1).nonzero()[:, 0]
         calibration_rows = examples.calibration_rows.nonzero()[:, 0]
         rows = some(calibration_rows, examples.n_classes) if len(classes) > 1 else calibration_rows[:0]
-        return cls(rows, classes, torch.searchsorted(classes, examples.y[rows]), examples.weights[rows])
+        labels = torch.searchsorted(classes, examples.y[rows])
+        weights = examples.weights[rows]
+        return cls(rows, classes, labels, weights, balanced(weights, labels))
 
     def see(self, scores: Tensor) -> Tensor:
         """The scores (…, C) of the competing classes, (…, k)."""
         return scores if len(self.classes) == scores.shape[-1] else scores[..., self.classes]
+
+
+def balanced(weights: Tensor, labels: Tensor) -> Tensor:
+    """Weights (R,) of rows such that all classes among their labels (R,) count equally.
+
+    They add up to what such rows are worth as evidence, (Σ b)² / Σ b² for rows that count b each: to the number of rows
+    if classes have the same number of rows, and to less otherwise.
+    """
+    if len(labels) == 0:
+        return weights
+    _, numbers = labels.unique(return_inverse=True)
+    totals = weights.new_zeros(int(numbers.max()) + 1).index_add_(0, numbers, weights)
+    return weights / totals[numbers] * (len(totals) / totals.reciprocal().sum())
 
 
 def some(rows: Tensor, n_classes: int) -> Tensor:
@@ -87,7 +105,7 @@ class Choice(NamedTuple):
 
 
 def choose(scorer: LeftOutScorer, examples: Examples, calibration: CalibrationRows) -> Choice:
-    """The value of the grid and the τ with the lowest left-out NLL of log-softmax(τ·score)."""
+    """The value of the grid with the lowest left-out NLL of log-softmax(τ·score) at its best τ, and a balanced τ."""
     if len(calibration.rows) == 0:
         rows = some(torch.arange(len(examples), device=examples.y.device), examples.n_classes)
         scores = fill_own(scorer.scores((scorer.fallback,), rows)[0], examples, rows)
@@ -96,11 +114,13 @@ def choose(scorer: LeftOutScorer, examples: Examples, calibration: CalibrationRo
     best, least = None, math.inf
     for value, scores in _each_value(scorer, calibration.rows, examples.n_classes):
         centre = temperature_centre(scores, scorer.spread, calibration.weights)
-        tau, nll = best_temperature(calibration.see(scores), calibration.labels, centre, calibration.weights)
+        _, nll = best_temperature(calibration.see(scores), calibration.labels, centre, calibration.weights)
         if best is None or nll < least:
-            best, least = Choice(value, tau, scores), nll
+            best, least = (value, centre, scores), nll
     assert best is not None
-    return best
+    value, centre, scores = best
+    tau, _ = best_temperature(calibration.see(scores), calibration.labels, centre, calibration.balanced)
+    return Choice(value, tau, scores)
 
 
 def _each_value(scorer: LeftOutScorer, rows: Tensor, n_classes: int) -> Iterator[tuple[float, Tensor]]:

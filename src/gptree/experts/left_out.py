@@ -13,12 +13,15 @@ from torch import Tensor
 from gptree.experts.base import FittedExpert, LeftOutAt, dense_left_out
 from gptree.experts.examples import Examples, row_chunks
 
+#: So many numbers are computed once and kept, 8 MB.
+MOST_KEPT = 2**20
+
 
 @dataclass(frozen=True, eq=False)
 class LeftOutScores:
     """Left-out class log-probabilities (n, C) of an expert at the examples that it was fitted to, by rows.
 
-    ``scores[rows]`` computes those of some rows: an array of n × C is never kept, neither in memory nor in files.
+    ``scores[rows]`` computes those of some rows: an array of n × C is not in files, and kept in memory only if small.
 
     Attributes
     ----------
@@ -55,10 +58,21 @@ class LeftOutScores:
 
     def __getitem__(self, rows: Any) -> Tensor:
         """Those of some rows (r,): a slice, numbers, or as marked; (r, C). Of one row, (C,)."""
+        if self._kept is not None:
+            return self._kept[rows]
         asked = torch.arange(len(self.X), device=self.X.device)[rows]
-        log_p = self._at(asked.reshape(-1)).log_softmax(1)
-        log_p = log_p if self.log_prior is None else log_p + self.log_prior
+        log_p = self._computed(asked.reshape(-1))
         return log_p if asked.ndim else log_p[0]
+
+    @cached_property
+    def _kept(self) -> Tensor | None:
+        """Those of all rows, unless they are many."""
+        everyone = torch.arange(len(self.X), device=self.X.device)
+        return self._computed(everyone) if len(everyone) * self.n_classes <= MOST_KEPT else None
+
+    def _computed(self, rows: Tensor) -> Tensor:
+        log_p = self._at(rows).log_softmax(1)
+        return log_p if self.log_prior is None else log_p + self.log_prior
 
     def chunks(self) -> tuple[Tensor, ...]:
         """All rows in pieces that are computed at a time."""

@@ -4,11 +4,15 @@ Four experts score base and novel classes alike: LDA on the features and on rand
 the base classes; the kernel density of exemplars and shots; kernel ridge regression on the same points, unless there
 are more base classes than it pays for. Two pools of them score (1) whether a point belongs to a novel class at all, and
 (2) which of these it would be. Which base class it would be is scored by the experts of the base session, and nothing
-that arrives later changes that. With τ fitted to the left-out examples of the novel classes,
+that arrives later changes that, unless the network behind the features knew the base by heart. With τ fitted to the
+left-out examples of the novel classes,
 
     r(x) = logsumexp over novel classes − logsumexp over base classes of Σ_k w_k log p_k(x), + bias
     M(x) = [log σ(−r) + M_base(x), log σ(r) + M_novel(x)]
     M_novel(x) = log-softmax over novel classes of τ Σ_k v_k log p_k(x)
+
+Where shots of novel classes spread far wider than base examples, a network was trained on the latter, and they say
+nothing about how sure to be of rows that it has not seen: r and M_base are then tempered by τ too, if it is below 1.
 """
 
 from __future__ import annotations
@@ -25,7 +29,7 @@ from gptree.experts.calibration import best_temperature, some
 from gptree.experts.density import FittedKernelDensity
 from gptree.experts.examples import Examples, row_chunks
 from gptree.experts.lda import FittedLDA
-from gptree.experts.novel_scores import Discriminants, GrownScores, NovelScores, combined, root_log_odds
+from gptree.experts.novel_scores import Discriminants, GrownScores, NovelScores, combined, root_log_odds, tempered
 from gptree.experts.pool import pooled
 from gptree.experts.random_features import FittedRandomFeatures
 from gptree.experts.ridge import FittedKernelRidge, KernelRidge
@@ -102,6 +106,7 @@ class NovelClassExperts(Serializable):
         base_left_out: LeftOutAt,
         weights: Tensor | None = None,
         rows: Tensor | None = None,
+        memorised: bool = False,
     ) -> tuple[FittedBaseNovelExpert, GrownScores]:
         """The experts over all classes, and their left-out class log-probabilities at the points in memory.
 
@@ -115,8 +120,11 @@ class NovelClassExperts(Serializable):
         the point; kernel ridge regression without one shot of every class. Where arrivals are all that is new, base
         classes are scored at the arrivals alone: what they score at exemplars is known. It differs for exemplars that
         are alone in their class, which gets the mean score of the base classes there.
+
+        `memorised`: the network behind the features knew the base examples by heart, so that they teach nothing about
+        how sure to be. The examples of novel classes do, and what they say is then taken for all decisions.
         """
-        C, n_base = int(max(len(kept) - 1, int(y.max()) if len(y) else 0)) + 1, len(kept)
+        C, n_base = int(y.max()) + 1, len(kept)
         lda, random_lda, exemplars = self.lda, self.random_lda, self.density
         everybody = n_base == len(lda.counts)
         if not everybody:
@@ -128,7 +136,8 @@ class NovelClassExperts(Serializable):
         examples = Examples.of(density.points.to(X.dtype), density.labels, C, weights=weights)
         fitted_ridge: Any = None
         ridge: Fit | None = None
-        if self.ridge_penalty is not None and self.ridge_temperature is not None:
+        if self.ridge_penalty is not None:
+            assert self.ridge_temperature is not None
             ridge = RIDGE.fit_at(examples, self.ridge_penalty, self.ridge_temperature)
             fitted_ridge = ridge.expert
             if fitted_ridge.points.dtype == density.points.dtype and len(fitted_ridge.points) == len(examples):
@@ -143,18 +152,20 @@ class NovelClassExperts(Serializable):
         known = rows if len(rows) * (C - n_base) <= MAX_TABLE else judges
         odds, of_novel = scores.at(known)
         judged = [each[torch.searchsorted(known, judges)][:, several - n_base] for each in of_novel]
-        novel_weights = self.novel_weights * self._sharpness(judged, several, examples, judges)
+        sharpness = self._sharpness(judged, several, examples, judges)
+        novel_weights, others = self.novel_weights * sharpness, min(1.0, sharpness) if memorised else 1.0
         grown = FittedBaseNovelExpert(
-            base, lda, random_lda, density, fitted_ridge, self.root_weights, self.bias, novel_weights
+            base, lda, random_lda, density, fitted_ridge, self.root_weights, self.bias, novel_weights, others
         )
 
         def more(asked: Tensor) -> Tensor:
             odds, of_novel = scores.at(asked)
-            return torch.cat([odds[:, None], pooled(novel_weights, of_novel)], 1)
+            return torch.cat([others * odds[:, None], pooled(novel_weights, of_novel)], 1)
 
-        table = torch.cat([odds[:, None], pooled(novel_weights, of_novel)], 1)
+        table = torch.cat([others * odds[:, None], pooled(novel_weights, of_novel)], 1)
         place = torch.full_like(everyone, -1).index_copy_(0, known, torch.arange(len(known), device=X.device))
-        return grown, GrownScores(base_left_out, table, place, None if len(known) == len(examples) else more)
+        base_at: LeftOutAt = lambda asked: tempered(base_left_out(asked), others)  # noqa: E731
+        return grown, GrownScores(base_at, table, place, None if len(known) == len(examples) else more)
 
     def with_base_mass(self, y: Tensor, weights: Tensor) -> NovelClassExperts:
         """With `base_mass`, at exemplars of classes y (m,) that count `weights` (m,) times each."""
@@ -217,6 +228,8 @@ class FittedBaseNovelExpert(FittedExpert):
     root_weights : tensor
     bias : float
     novel_weights : tensor
+    sharpness : float
+        τ of the other decisions, r and which base class: 1 unless the base was known by heart.
     """
 
     base: Annotated[FittedExpert, Part(C="B")]
@@ -227,6 +240,7 @@ class FittedBaseNovelExpert(FittedExpert):
     root_weights: Annotated[Tensor, Array("K")]
     bias: Annotated[float, Number()]
     novel_weights: Annotated[Tensor, Array("K")]
+    sharpness: Annotated[float, Number(above=0, most=1)] = 1.0
 
     def check(self, name: str, sizes: Sizes) -> None:
         ensure(sizes.get("B", 1) < sizes["C"], f"{name}.base leaves no class for the novel ones.")
@@ -244,10 +258,11 @@ class FittedBaseNovelExpert(FittedExpert):
 
     def frozen(self, parts: Parts) -> BaseNovelScores:
         scores = [expert.frozen(parts) for expert in self.experts]
-        weights = self.root_weights.tolist(), self.bias, self.novel_weights.tolist()
+        weights = self.root_weights.tolist(), self.bias, self.novel_weights.tolist(), self.sharpness
         return BaseNovelScores(self.base.frozen(parts), scores, *weights)
 
     def combined(self, base: Tensor, logs: list[Tensor]) -> Tensor:
         """M (T, C) from the base classes' log-probabilities (T, B) and the experts' over all classes (T, C)."""
         odds = root_log_odds(torch.stack(logs), self.root_weights, base.shape[1]) + self.bias
-        return combined(base, odds, pooled(self.novel_weights, [log[:, base.shape[1] :] for log in logs]))
+        novel = pooled(self.novel_weights, [log[:, base.shape[1] :] for log in logs])
+        return combined(tempered(base, self.sharpness), self.sharpness * odds, novel)

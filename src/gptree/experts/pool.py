@@ -24,7 +24,8 @@ from gptree.maths.frozen import Parts
 from gptree.settings import require
 from gptree.storage import Array, Part
 
-RIDGE = 1e-2  # pulls the weights to 1/K, which they are if there is nothing to learn from
+RIDGE = 1e-2  # of `fit_weights`; it pulls the weights to 1/K, which they are if there is nothing to learn from
+PRIOR_ROWS = 10.0  # of `pool_weights`: how many rows the same pull is worth
 MAX_STEPS = 50
 STEP_SIZES = tuple(0.5**k for k in range(21))  # tried one after the other, until there is
 DESCENT = 1e-4  # times what the slope promises
@@ -95,7 +96,7 @@ class Pool(Expert):
         fits = [expert.fit(examples) for expert in self.asked(examples.n_classes)]
         calibration, dtype = CalibrationRows.of(examples), examples.X.dtype
         logs = torch.stack([calibration.see(fit.at(calibration.rows).to(dtype).log_softmax(1)) for fit in fits])
-        weights = robust_weights(logs, calibration.labels, calibration.weights)
+        weights = robust_weights(logs, calibration.labels, calibration.balanced)
         fitted = FittedPool(tuple(fit.expert for fit in fits), weights)
         heard = _heard(weights)
         return Fit(fitted, pooled_at(weights[heard], [fits[k].at for k in heard]), examples.usable)
@@ -215,11 +216,11 @@ def robust_weights(logs: Tensor, labels: Tensor, counts: Tensor | None = None) -
 def pool_weights(
     logs: Tensor,
     labels: Tensor,
-    ridge: float = RIDGE,
+    prior: float = PRIOR_ROWS,
     counts: Tensor | None = None,
     start: Tensor | None = None,
 ) -> Tensor:
-    """The weights w ≥ 0 of a pool, which minimise mean NLL + ridge·|w − 1/K|², the labels smoothed by 1/(2r).
+    """The weights w ≥ 0 of a pool, which minimise mean NLL + prior/r·|w − 1/K|², the labels smoothed by 1/(2r).
 
     The problem is convex, and solved by projected Newton steps to 1e-6.
 
@@ -228,9 +229,10 @@ def pool_weights(
     logs : tensor (K, r, k)
         Log-probabilities that K experts give k classes at r rows.
     labels : int64 tensor (r,)
-    ridge : float
+    prior : float
+        Of so many rows.
     counts : tensor (r,), optional
-        How many times each row counts; r is their sum where the labels are smoothed, at least one.
+        How many times each row counts; their sum takes the place of r, at least one.
     start : tensor (K,), optional
         Where the search begins, if not at 1/K.
 
@@ -246,7 +248,7 @@ def pool_weights(
         return w
     w = w if start is None else start
     total = r if counts is None else float(counts.sum())
-    smooth = 1 / (2 * max(total, 1))
+    smooth, ridge = 1 / (2 * max(total, 1)), prior / max(total, 1)
     of_labels = logs.gather(2, labels.expand(K, r)[:, :, None])[:, :, 0]
     target = ((1 - smooth) * of_labels + smooth * logs.mean(2)).T
     target = weighted_mean(target, counts)

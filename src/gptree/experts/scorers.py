@@ -29,6 +29,7 @@ class LinearScores(nn.Module):
     centre: Tensor | None
     basis: Tensor | None
     spread: Tensor
+    outside: Any
     shares: Tensor
 
     def __init__(
@@ -183,18 +184,21 @@ class BaseNovelScores(nn.Module):
         root_weights: Sequence[float],
         bias: float,
         novel_weights: Sequence[float],
+        sharpness: float,
     ) -> None:
         super().__init__()
-        self.base, self.scores, self.bias = base, nn.ModuleList(scores), bias
+        self.base, self.scores, self.bias, self.sharpness = base, nn.ModuleList(scores), bias, sharpness
         self.root_weights, self.novel_weights = tuple(root_weights), tuple(novel_weights)
 
     def forward(self, rows: Rows) -> Tensor:
         base = self.base(rows).to(rows.x.dtype).log_softmax(1)
+        if self.sharpness != 1:
+            base = (self.sharpness * base).log_softmax(1)
         logs = [score(rows).to(rows.x.dtype) for score in self.scores]
         total, n_base = pooled_scores(logs, self.root_weights), base.shape[1]
         odds = total[:, n_base:].logsumexp(1) - total[:, :n_base].logsumexp(1) + self.bias
         novel = pooled_scores([log[:, n_base:] for log in logs], self.novel_weights).log_softmax(1)
-        is_novel, is_base = log_sigmoids(odds[:, None])
+        is_novel, is_base = log_sigmoids(self.sharpness * odds[:, None])
         return torch.cat([base + is_base, novel + is_novel], 1)
 
 

@@ -17,7 +17,7 @@ from gptree.experts.calibration import weighted_mean
 
 START = 0.1  # of ε
 LEAST_NOISE = 0.01  # fewer wrong labels than that do no harm
-CLEAR = 3.0  # standard errors of the mean gain in log-likelihood
+CLEAR = 1.0  # standard errors of the mean gain in log-likelihood
 STEPS = 50
 TOLERANCE = 1e-4
 

@@ -41,7 +41,15 @@ from gptree.inference import (
     NodePredictor,
     PredictAt,
 )
-from gptree.model import ForestModel, TrainingData, fit_forest, left_out_predictions
+from gptree.model import (
+    ForestModel,
+    LeftOut,
+    TrainingData,
+    fit_forest,
+    known_signs,
+    left_out_predictions,
+    regression_rows,
+)
 from gptree.tree import ClassTree, label_hashes
 
 #: Many examples a class and one covariance: less shrinkage is needed than with few.
@@ -94,7 +102,7 @@ def fit_base(
     places = exemplars.rows
     if held_out is not None:
         chosen = torch.as_tensor(held_out, device=X.device)
-        X, y, codes = X[chosen], y[held_out], codes[chosen]
+        X, y, codes, sphere = X[chosen], y[held_out], codes[chosen], sphere[chosen]
         left_out, weights = (None if each is None else each[chosen] for each in (left_out, weights))
         places = np.cumsum(held_out)[places] - 1
     data = TrainingData(X, y, labels, left_out, weights, inducing=places)
@@ -113,7 +121,7 @@ def fit_base(
     novelty = None
     if len(rows) < len(codes):  # the others are looked at while they are there
         seen = left_out_predictions(model, y, left_out, weights, predict_at, dense=False)
-        novelty = Novelty(seen.novelty, codes, rows, seen.own)
+        novelty = _novelty(seen, sphere, codes, places[regression_rows(y[places], len(labels))], rows)
     base = BaseState(
         keys=tuple(labels),
         model=_on_rows(model, rows),
@@ -131,19 +139,35 @@ def fit_base(
     return base, exemplars.rows
 
 
-def base_novelty(base: BaseState, predict_at: PredictAt) -> Novelty:
+def base_novelty(
+    base: BaseState,
+    predict_at: PredictAt,
+    on_sphere: Callable[[Tensor], Tensor],
+    log_frequencies: np.ndarray | None = None,
+) -> Novelty:
     """How strange the examples of the base session were to its model.
 
     A base session that kept exemplars alone has looked at all its examples; a model that still has them looks when it
-    is first asked.
+    is first asked. `log_frequencies` (C,) are those that prior means at its rows express.
     """
     if base.novelty is not None:
         return base.novelty
     if predict_at not in base._novelty:
         y = base.y.cpu().numpy()
-        seen = left_out_predictions(base.model, y, base.left_out, base.weights, predict_at, dense=False)
-        base._novelty[predict_at] = Novelty(seen.novelty, base.y, base.exemplars, seen.own)
+        learnt = None
+        if base.left_out is not None and log_frequencies is not None:
+            learnt = base.left_out + torch.as_tensor(log_frequencies).to(base.left_out)
+        given = y, base.left_out, base.weights, predict_at
+        seen = left_out_predictions(base.model, *given, dense=False, learnt=learnt)
+        points = regression_rows(y, base.n_classes)
+        base._novelty[predict_at] = _novelty(seen, on_sphere(base.X), base.y, points, base.exemplars)
     return base._novelty[predict_at]
+
+
+def _novelty(seen: LeftOut, sphere: Tensor, y: Tensor, points: np.ndarray, exemplars: Tensor) -> Novelty:
+    """Of examples of classes y (n,), the regression of the signs being on some of them (m,)."""
+    found = known_signs(seen, sphere, y.cpu().numpy(), points)
+    return Novelty(found.known.to(seen.own), found.variance_weight, y, exemplars, seen.own)
 
 
 def base_of(

@@ -242,7 +242,7 @@ def _best(
         torch.cat([getattr(e, name) for e in episodes]) if episodes else torch.tensor([])
         for name in ("labels", "weights")
     )
-    if len(labels) == 0:
+    if not len(labels):
         settings, scores = candidates[-1]
         temperature = temperature_centre(probe(), spread=2.0)
     else:

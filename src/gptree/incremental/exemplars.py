@@ -67,7 +67,8 @@ class Herding(Selection):
         mean, total = np.average(features, 0, weights), np.zeros(features.shape[1])
         taken: list[int] = []
         for k in range(1, count + 1):
-            gaps = np.square(mean - (total + features) / k).sum(1)
+            gaps = mean - (total + features) / k
+            gaps = np.einsum("ij,ij->i", gaps, gaps)
             gaps[taken] = np.inf
             taken.append(int(first_nearest(gaps)))
             total = total + features[taken[-1]]

@@ -62,8 +62,9 @@ def warn_if_memorised(base: Tensor, X: Tensor, counts: Sequence[int], weights: T
     if times is not None:
         warnings.warn(
             f"the examples of the new classes spread {times:.1f} times as wide as those of the base classes: the "
-            "features look as if their network was trained on the rows given to fit, and then the model is too sure. "
-            "Name rows that the network was not trained on: fit(X, y, held_out=…).",
+            "features look as if their network was trained on the rows given to fit, and then the model is too sure of "
+            "others. It goes by the new examples now; rows that the network was not trained on tell it more: "
+            "fit(X, y, held_out=…).",
             UserWarning,
             stacklevel=4,
         )

@@ -19,6 +19,7 @@ from torch import Tensor
 from gptree.experts import FittedExpert, GrownScores, shot_folds, weighted_mean
 from gptree.incremental.journal import BaseClass, ClassRegistry
 from gptree.incremental.kernels import joined_kernels
+from gptree.incremental.memorised import class_spreads, wider
 from gptree.incremental.state import BaseState, GrownState, GrowthConfig
 from gptree.incremental.strategies import Placement
 from gptree.inference import Diagnostics, Grams, NodePredictor, fit_nodes
@@ -30,6 +31,7 @@ from gptree.tree import ClassTree, build_tree, join, label_hashes, surviving
 
 #: Examples of earlier classes that a new root is fitted to, at most.
 ROOT_ROWS = 2_000
+
 #: In place of a row of the base model.
 NO_TWIN = -1
 
@@ -203,7 +205,18 @@ def _experts(
         order = torch.cat([old.nonzero()[:, 0], (~old).nonzero()[:, 0]])
         return torch.empty_like(found).index_copy_(0, order, found)
 
-    return base.novel_experts.grown(expert, memory.kept, later, memory.later_y, of_base, memory.weights, rows)
+    known = memory.kept, later, memory.later_y, of_base, memory.weights, rows
+    return base.novel_experts.grown(expert, *known, _is_memorised(base, memory, later))
+
+
+def _is_memorised(base: BaseState, memory: _Memory, later: Tensor) -> bool:
+    """Whether the novel classes say that the network behind the features knew the base by heart."""
+    if base.spreads is None:
+        return False
+    novel = memory.later_y >= len(memory.kept)
+    numbers = memory.later_y[novel] - len(memory.kept)
+    spreads = class_spreads(later[novel], numbers, int(numbers.max()) + 1, memory.later_weights[novel])
+    return wider(base.spreads[memory.kept], spreads) is not None
 
 
 def _base_left_out(

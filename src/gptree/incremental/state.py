@@ -16,26 +16,33 @@ from gptree.incremental.journal import ClassRegistry
 from gptree.incremental.strategies import Strategy
 from gptree.inference import Inference, LargeNodes, PredictAt
 from gptree.model import ForestModel, StayingNodes
-from gptree.storage import Array, Serializable, Sizes, ensure
+from gptree.storage import Array, Number, Serializable, Sizes, ensure
 
 
 @dataclass(frozen=True, eq=False)
 class Novelty(Serializable):
     """How the examples of the base session looked to its model, each left out."""
 
-    values: Annotated[Tensor, Array("n", least=-1e-3, most=1.001)]
-    """(n,) how strange they were."""
+    signs: Annotated[Tensor | None, Array("n 4")]
+    """(n, 4) the signs of a stranger, see `gptree.model.strangers`; None in files of versions before 7."""
+    variance_weight: Annotated[float | None, Number(least=0, most=10)]
+    """Weight of the last of them, which the base classes chose; None in files of versions before 7."""
     y: Annotated[Tensor, Array("n", below="C")]
     """(n,) class numbers."""
     exemplars: Annotated[Tensor, Array("m", below="n", distinct=True)]
     """(m,) which of them are the exemplars."""
     own: Annotated[Tensor | None, Array("n", most=1e-3)] = None
     """(n,) log-probabilities of their own classes; None in files of versions before 5."""
+    values: Annotated[Tensor | None, Array("n", least=-1e-3, most=1.001)] = None
+    """(n,) one minus confidence times familiarity; in files of versions before 7 only."""
 
     def check(self, name: str, sizes: Sizes) -> None:
         classes = self.y[self.exemplars]
         everybody = torch.arange(sizes["C"], device=classes.device)
         ensure(torch.equal(classes.unique_consecutive(), everybody), f"{name}.exemplars are not class after class.")
+        new = self.signs is not None and self.variance_weight is not None and self.values is None
+        old = self.signs is None and self.variance_weight is None and self.values is not None
+        ensure(new or old, f"{name} has neither signs of strangers nor the scores of an older version.")
 
 
 @dataclass(frozen=True, eq=False)

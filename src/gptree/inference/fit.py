@@ -125,7 +125,7 @@ def _fit_parallel(
 def _merge(parts: Sequence[Diagnostics]) -> Diagnostics:
     """Diagnostics of all batches in the order of the nodes."""
     if not parts:
-        return Diagnostics(torch.zeros(0, dtype=torch.long), torch.zeros(0, dtype=torch.long))
+        return Diagnostics(torch.empty(0, dtype=torch.long), torch.empty(0, dtype=torch.long))
     order = torch.cat([part.nodes.cpu() for part in parts]).argsort()
     merged: dict[str, Any] = {
         field.name: torch.cat([getattr(part, field.name).cpu() for part in parts])[order]

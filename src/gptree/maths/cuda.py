@@ -13,8 +13,6 @@ Result = TypeVar("Result")
 
 #: A factorisation leaves most of a GPU idle; many together fill it.
 STREAMS = 24
-#: So many of the streams are served before the others.
-URGENT = 4
 
 
 class Started(Generic[Result]):
@@ -28,7 +26,7 @@ class Started(Generic[Result]):
     task : function
     device : torch.device
     place : int
-        Number of the stream; the first ones are served first.
+        Number of the stream.
     """
 
     def __init__(self, task: Callable[[], Result], device: torch.device, place: int = 0) -> None:
@@ -58,7 +56,7 @@ def concurrently(tasks: Sequence[Callable[[], Result]], device: torch.device) ->
 
 @lru_cache
 def _streams(device: torch.device) -> tuple[torch.cuda.Stream, ...]:
-    return tuple(torch.cuda.Stream(device, priority=-1 if place < URGENT else 0) for place in range(STREAMS))
+    return tuple(torch.cuda.Stream(device) for _ in range(STREAMS))
 
 
 class Recorded:

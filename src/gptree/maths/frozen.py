@@ -190,7 +190,7 @@ class Parts:
             self._points.append(points)
             return torch.arange(len(points))
         first = self._points[0]
-        if len(self._points) == 1 and points.shape == first.shape and torch.equal(points, first.to(points.dtype)):
+        if torch.equal(points, first.to(points.dtype)):
             return torch.arange(len(points))
         if not self._wide:
             self._remember(first, 0)

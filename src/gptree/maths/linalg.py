@@ -84,6 +84,8 @@ def _add_jitter(matrices: Tensor, jitter: Tensor) -> Tensor:
 SOLVED_ORDER = 64
 #: Products of triangular matrices go by blocks of at most this order, and leave out those that are zero.
 BLOCK_ORDER = 512
+#: Products with triangular matrices of at least this order go by halves.
+HALVED_ORDER = 768
 
 
 def triangular_inverse(L: Tensor) -> Tensor:
@@ -127,6 +129,56 @@ def _diagonal_blocks(matrices: Tensor, size: int) -> Tensor:
     (count, n, _), (batch, down, across) = matrices.shape, matrices.stride()
     shape = (count, n // size, size, size)
     return matrices.as_strided(shape, (batch, size * (down + across), down, across), matrices.storage_offset())
+
+
+def times_lower(B: Tensor, L: Tensor) -> Tensor:
+    """B L (V, m, n) for lower triangular L (V, n, n); large ones leave out a zero quarter."""
+    if L.shape[-1] < HALVED_ORDER:
+        return B @ L
+    out, (a, b) = torch.empty_like(B, memory_format=torch.contiguous_format), _halves(L)
+    _put(out[..., a], B, L[:, :, a])
+    _put(out[..., b], B[..., b], L[:, b, b])
+    return out
+
+
+def times_lower_transposed(B: Tensor, L: Tensor) -> Tensor:
+    """B Lᵀ (V, m, n), likewise."""
+    if L.shape[-1] < HALVED_ORDER:
+        return B @ L.mT
+    out, (a, b) = torch.empty_like(B, memory_format=torch.contiguous_format), _halves(L)
+    _put(out[..., a], B[..., a], L[:, a, a].mT)
+    _put(out[..., b], B, L[:, b, :].mT)
+    return out
+
+
+def subtract_lower_times(total: Tensor, L: Tensor, B: Tensor) -> None:
+    """total −= L B (V, n, m), likewise."""
+    if L.shape[-1] < HALVED_ORDER:
+        total.baddbmm_(L, B, alpha=-1.0)
+        return
+    a, b = _halves(L)
+    total[:, a].baddbmm_(L[:, a, a], B[:, a], alpha=-1.0)
+    total[:, b].baddbmm_(L[:, b], B, alpha=-1.0)
+
+
+def subtract_square(total: Tensor, B: Tensor) -> None:
+    """total −= B Bᵀ (V, n, n), in its lower triangle; above it, only some of it in large matrices."""
+    if total.shape[-1] < HALVED_ORDER:
+        total.baddbmm_(B, B.mT, alpha=-1.0)
+        return
+    a, b = _halves(total)
+    total[:, a, a].baddbmm_(B[:, a], B[:, a].mT, alpha=-1.0)
+    total[:, b].baddbmm_(B[:, b], B.mT, alpha=-1.0)
+
+
+def _halves(matrix: Tensor) -> tuple[slice, slice]:
+    n = matrix.shape[-1]
+    return slice(0, n // 2), slice(n // 2, n)
+
+
+def _put(out: Tensor, A: Tensor, B: Tensor) -> None:
+    """out = A B, without a matrix in between."""
+    out.baddbmm_(A, B, beta=0.0)
 
 
 def semiseparable_sandwich(X: Tensor, G: Tensor, A: Tensor) -> Tensor:

@@ -50,14 +50,14 @@ def kmeans_plus_plus_order(
     features = features / np.abs(features).max(initial=np.finfo(features.dtype).tiny)
     taken = np.zeros(len(features), dtype=bool)
     chosen: list[int] = []
-    distance = np.square(features - np.average(features, 0, weights)).sum(-1)
-    pick = int(first_nearest(distance, float(np.square(features).sum(-1).max())))
+    distance = _squared(features - np.average(features, 0, weights))
+    pick = int(first_nearest(distance, float(_squared(features).max())))
     distance, difference = np.full(len(features), np.inf), np.empty_like(features)
     while True:
         chosen.append(pick)
         taken[pick] = True
         np.subtract(features, features[pick], out=difference)
-        distance = np.minimum(distance, np.einsum("ij,ij->i", difference, difference))
+        distance = np.minimum(distance, _squared(difference))
         distance[taken] = 0.0
         chances = distance if weights is None else distance * weights
         total = chances.sum()
@@ -65,3 +65,8 @@ def kmeans_plus_plus_order(
             break
         pick = int(random.choice(len(features), p=chances / total))
     return np.concatenate([np.asarray(chosen, dtype=np.int64), np.flatnonzero(~taken)])
+
+
+def _squared(rows: np.ndarray) -> np.ndarray:
+    """Squared lengths."""
+    return np.einsum("ij,ij->i", rows, rows)

@@ -28,11 +28,18 @@ import torch
 from torch import Tensor
 
 from gptree.maths.cuda import concurrently
-from gptree.maths.linalg import semiseparable_sandwich, triangular_inverse
+from gptree.maths.linalg import (
+    semiseparable_sandwich,
+    subtract_lower_times,
+    subtract_square,
+    times_lower,
+    times_lower_transposed,
+    triangular_inverse,
+)
 from gptree.maths.polya_gamma import log_2cosh_half, pg_mean
 
-#: Several matrices of a larger order are factorised in halves, by products: GPUs factorise one large matrix well, but
-#: not several at a time.
+#: Matrices of a larger order are factorised in halves, by products, in which GPUs excel: they have room for one large
+#: factorisation at a time, and for many products.
 FACTORED_ORDER = 512
 
 
@@ -105,25 +112,36 @@ def gram_root_inverse(K_mm: Tensor, jitter: Tensor) -> Root:
     """Of K_mm (V, M, M) whose diagonal is taken 1 + jitter times."""
     K = K_mm.clone()
     K.diagonal(dim1=-2, dim2=-1).mul_(1.0 + jitter)
-    return root_inverse(K)
+    return _root_inverse(K)
 
 
 def root_inverse(matrix: Tensor) -> Root:
     """L⁻¹ with L Lᵀ = matrix (V, M, M), and whether there is one (V,); where there is none, something finite."""
-    count, *_, n = matrix.shape
-    if count > 1 and n > FACTORED_ORDER:
+    return _root_inverse(matrix.clone())
+
+
+def _root_inverse(matrix: Tensor) -> Root:
+    X = torch.zeros_like(matrix)
+    return X, _write_root_inverse(matrix, X)
+
+
+def _write_root_inverse(matrix: Tensor, X: Tensor) -> Tensor:
+    """Write L⁻¹ to the lower triangle of X, and to the matrix what is left of it; whether there is an L⁻¹, (V,)."""
+    n = matrix.shape[-1]
+    if n > FACTORED_ORDER:
         # K = [[K₁₁, ·], [K₂₁, K₂₂]]: L₂₁ = K₂₁ X₁₁ᵀ, and L₂₂ is the root of K₂₂ − L₂₁ L₂₁ᵀ
         a, b = slice(0, n // 2), slice(n // 2, n)
-        X = torch.zeros_like(matrix)
-        X[:, a, a], first = root_inverse(matrix[:, a, a])
-        below = matrix[:, b, a] @ X[:, a, a].mT
-        X[:, b, b], second = root_inverse(matrix[:, b, b] - below @ below.mT)
-        X[:, b, a] = -(X[:, b, b] @ (below @ X[:, a, a]))
-        return X, first & second
+        first = _write_root_inverse(matrix[:, a, a], X[:, a, a])
+        below = times_lower_transposed(matrix[:, b, a], X[:, a, a])
+        subtract_square(matrix[:, b, b], below)
+        second = _write_root_inverse(matrix[:, b, b], X[:, b, b])
+        subtract_lower_times(X[:, b, a], X[:, b, b], times_lower(below, X[:, a, a]))
+        return first & second
     root, info = torch.linalg.cholesky_ex(matrix)
     sound = (info == 0) & root.diagonal(dim1=-2, dim2=-1).isfinite().all(-1)
     root.masked_fill_(~sound[:, None, None], 0.0).diagonal(dim1=-2, dim2=-1).add_((~sound[:, None]).to(root))
-    return triangular_inverse(root), sound
+    X.copy_(triangular_inverse(root))
+    return sound
 
 
 @dataclass(frozen=True)

@@ -12,20 +12,36 @@ from gptree.model.leave_one_out import (
 from gptree.model.node_data import TrainingData, node_problems
 from gptree.model.prediction import Prediction, unit_rows
 from gptree.model.prior_means import PathOdds, PathTable, training_log_odds
+from gptree.model.strangers import (
+    ClassRegression,
+    KnownSigns,
+    NoveltyScore,
+    choose_weight,
+    known_signs,
+    regression_rows,
+    signs,
+)
 
 __all__ = [
+    "ClassRegression",
     "ForestModel",
+    "KnownSigns",
     "LeftOut",
+    "NoveltyScore",
     "PathOdds",
     "PathTable",
     "Prediction",
     "StayingNodes",
     "TrainingData",
+    "choose_weight",
     "fit_forest",
+    "known_signs",
     "left_out_predictions",
     "node_problems",
     "novelty",
     "novelty_threshold",
+    "regression_rows",
+    "signs",
     "smallest_share",
     "training_log_odds",
     "unit_rows",

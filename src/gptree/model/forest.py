@@ -103,7 +103,7 @@ class ForestModel:
         posteriors = []
         for posterior in self.predictor.posteriors:
             chosen = torch.isin(posterior.nodes, wanted).nonzero()[:, 0]
-            if len(chosen) > 0:
+            if len(chosen):
                 part = select(posterior, chosen)
                 posteriors.append(replace(part, nodes=torch.searchsorted(wanted, part.nodes)))
         predictor = NodePredictor(self.predictor.grams, posteriors, self.memory_budget)

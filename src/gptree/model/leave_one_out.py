@@ -43,6 +43,8 @@ class LeftOut:
     """(n,) log-probabilities of the points' own classes."""
     best: Tensor
     """(n,) those of the classes that are most probable without the point."""
+    other: Tensor
+    """(n,) those of the most probable among the classes that are not the point's own."""
     familiarity: Tensor
     """(n,): `ForestModel.familiarity` of the latter."""
     log_probabilities: Tensor | None
@@ -50,7 +52,7 @@ class LeftOut:
 
     @property
     def novelty(self) -> Tensor:
-        """One minus confidence times familiarity, (n,)."""
+        """One minus confidence times familiarity, (n,): the score of models in older files, see `known_rows`."""
         return novelty(self.best.exp(), self.familiarity)
 
 
@@ -68,33 +70,39 @@ def left_out_predictions(
     predict_at: PredictAt = "mean",
     staying: StayingNodes | None = None,
     dense: bool = True,
+    learnt: Tensor | LeftOutScores | None = None,
 ) -> LeftOut:
     """Left-out predictions at all rows the model was fitted on, whose classes are y (n,).
 
     `scores` and `weights` are those of the `TrainingData`: left-out class log-scores (n, C) or (1, C), likelihood
     weights (n,), which dense nodes know by themselves. ω is held fixed, and so are inducing points and the kernel.
     `staying` are nodes that models to come will have as well. Unless they are to be `dense`, the log-probabilities of
-    all classes are not kept, which are n × C numbers.
+    all classes are not kept, which are n × C numbers. Give `learnt` if the scores of the `TrainingData` differ from
+    those that are asked about, because another class prior is in them.
     """
     X = model.predictor.grams.X
     if len(y) != len(X):
         raise ValueError(f"y must hold a class for each of the {len(X)} rows of the model, got {len(y)}.")
     if model.n_classes == 1:  # no decision
         nothing = X.new_zeros(len(X), 1)
-        return LeftOut(nothing[:, 0], nothing[:, 0], X.new_ones(len(X)), nothing)
+        return LeftOut(nothing[:, 0], nothing[:, 0], nothing[:, 0], X.new_ones(len(X)), nothing)
     if isinstance(scores, Tensor):
         scores = scores.to(X.dtype).expand(len(X), -1)
     classes = torch.as_tensor(y, device=X.device)
-    cavities = _cavities(model, classes, scores, weights, staying)
-    own, best, winners, kept = [], [], [], []
+    if isinstance(learnt, Tensor):
+        learnt = learnt.to(X.dtype).expand(len(X), -1)
+    cavities = _cavities(model, classes, scores, learnt, weights, staying)
+    own, best, other, winners, kept = [], [], [], [], []
     for chunk in model.chunks(X):
         log_p = _log_probabilities(model, chunk, scores, predict_at, cavities)
         own.append(log_p.gather(1, classes[chunk, None])[:, 0])
         best.append(log_p.amax(1))
         winners.append(log_p.argmax(1))
         kept += [log_p] if dense else []
+        other.append(log_p.scatter(1, classes[chunk, None], -torch.inf).amax(1))
     familiarity = _familiarity(model, torch.cat(winners), cavities)
-    return LeftOut(torch.cat(own), torch.cat(best), familiarity, torch.cat(kept) if dense else None)
+    found = map(torch.cat, (own, best, other))
+    return LeftOut(*found, familiarity, torch.cat(kept) if dense else None)
 
 
 def novelty_threshold(novelty: np.ndarray, y: np.ndarray, reject: float) -> float:
@@ -112,7 +120,7 @@ def novelty_threshold(novelty: np.ndarray, y: np.ndarray, reject: float) -> floa
         raise ValueError(f"reject is a share of the known points and must lie between 0 and 1, got {reject!r}.")
     if reject > 0.0:
         reject = max(reject, smallest_share(y))
-    chosen, weight = _class_weights(y)
+    chosen, weight = class_weights(y)
     novelty = novelty[chosen]
     order = np.argsort(novelty)
     points = 1.0 / np.square(weight).sum()  # so many equal ones
@@ -122,15 +130,16 @@ def novelty_threshold(novelty: np.ndarray, y: np.ndarray, reject: float) -> floa
 
 def smallest_share(y: np.ndarray) -> float:
     """The smallest share to turn away that known points of classes y (n,) support: some points must lie beyond it."""
-    _, weight = _class_weights(np.asarray(y))
+    _, weight = class_weights(np.asarray(y))
     return min(POINTS_BEYOND / (1.0 / np.square(weight).sum() + 1.0), MOST_UNASKED)
 
 
-def _class_weights(y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def class_weights(y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Which points count (n,), and their weights, by which classes count equally; they sum to one."""
     _, codes, counts = np.unique(y, return_inverse=True, return_counts=True)
     count = counts[codes]
-    chosen = count > 1 if (count > 1).any() else count > 0
+    several = count > 1
+    chosen = several if several.any() else ~several
     weight = np.reciprocal(count[chosen], dtype=float)
     return chosen, weight / weight.sum()
 
@@ -204,6 +213,7 @@ def _cavities(
     model: ForestModel,
     y: Tensor,
     scores: Tensor | LeftOutScores | None,
+    learnt: Tensor | LeftOutScores | None,
     weights: Tensor | None,
     staying: StayingNodes | None,
 ) -> list[_Cavities]:
@@ -213,11 +223,13 @@ def _cavities(
     places = _Places(model, y, diagonal)
     staying = StayingNodes(()) if staying is None else staying
     members = [part for posterior in model.predictor.posteriors for part in staying.members(model, posterior, places)]
-    means = _prior_means(model, scores, y, places, [(part.nodes, part.points) for part in members])
+    pairs = [(part.nodes, part.points) for part in members]
+    means = _prior_means(model, scores, y, places, pairs)
+    theirs = means if learnt is None else _prior_means(model, learnt, y, places, pairs)
     out = []
-    for part, mu in zip(members, means, strict=True):
+    for part, mu, mine in zip(members, means, theirs, strict=True):
         b = torch.ones_like(mu) if weights is None else weights[part.points].to(mu)
-        out.append(_cavity(part, mu, b, places.goes_left(part.nodes, part.points)))
+        out.append(_cavity(part, mu, mine, b, places.goes_left(part.nodes, part.points)))
     return out
 
 
@@ -244,13 +256,14 @@ class StayingNodes:
         return self._known[place][1]
 
 
-def _cavity(part: _Members, mu: Tensor, b: Tensor, goes_left: Tensor) -> _Cavities:
+def _cavity(part: _Members, mu: Tensor, learnt: Tensor, b: Tensor, goes_left: Tensor) -> _Cavities:
+    """Moments around the prior means `mu` (P,) of nodes that were fitted around those `learnt` (P,)."""
     m, v, omega, kappa = part.mean, part.variance, part.omega, part.kappa
     if omega is None:  # E[ω] = pg_mean(c), c² = E[f²]
         # paper (16)
-        omega = pg_mean((v + part.residual + (mu + m).square()).sqrt(), b)
+        omega = pg_mean((v + part.residual + (learnt + m).square()).sqrt(), b)
     if kappa is None:
-        kappa = b * (goes_left.to(mu) - 0.5) - omega * mu
+        kappa = b * (goes_left.to(mu) - 0.5) - omega * learnt
     # Exactly, 1 − ω v = v / v∖, and no v∖ exceeds the prior variance: rounding, or an ω that is not quite the one of
     # the posterior, must not make it do so.
     most = (part.prior - part.residual).clamp_min(torch.finfo(v.dtype).tiny)
@@ -298,7 +311,7 @@ def _members(model: ForestModel, posterior: NodePosterior, places: _Places) -> I
     for some in torch.arange(len(posterior.nodes), device=inside.device).split(nodes):
         part = select(posterior, some)
         assert isinstance(part, SparsePosterior)
-        factors = part.factoriser(model.predictor.grams)(slice(0, 1))
+        factors = part.factoriser(model.predictor.grams)(slice(None))
         # each node's points first, in their order; nodes with fewer than others repeat whoever comes next
         points = inside[some].logical_not().sort(dim=1, stable=True).indices[:, : int(inside[some].sum(1).max())]
         for chunk in points.split(max(1, work // (4 * inducing * len(some))), dim=1):

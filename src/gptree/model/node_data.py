@@ -74,7 +74,7 @@ def node_problems(
             key = (int(left_keys[v]), int(right_keys[v]))
             if key not in number_of:
                 number_of[key] = n_fitted + len(problems) + len(new_nodes)
-                node_seed = int(np.random.SeedSequence([seed, *key]).generate_state(1, np.uint64)[0])
+                (node_seed,) = np.random.SeedSequence([seed, *key]).generate_state(1, np.uint64).tolist()
                 new_nodes.append(v)
                 node = _Node(
                     tree.order[lo:hi], rows[starts[lo] : starts[hi]], starts[lo : hi + 1] - starts[lo], mid - lo

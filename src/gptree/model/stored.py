@@ -117,7 +117,7 @@ def model_from_parts(
     X = Array("N d").check(f"{name}.features", tensors.get("features"), sizes)
     posteriors = _posteriors(document["posteriors"], tensors, X, sizes, name)
     inner = sizes | {"inner": sizes["C"] - 1, "V": sum(len(p.nodes) for p in posteriors)}
-    nodes = torch.cat([torch.zeros(0, dtype=torch.long), *(p.nodes for p in posteriors)])
+    nodes = torch.cat([torch.empty(0, dtype=torch.long), *(p.nodes for p in posteriors)])
     ensure(torch.equal(nodes.sort().values, torch.arange(inner["V"])), f"{name} does not have every node once.")
     stated = Array("inner", below="V", distinct=True)
     node_of = [stated.check(f"{name}.node_of.{t}", tensors.get(f"node_of.{t}"), inner) for t in range(len(trees))]
@@ -200,7 +200,7 @@ def _check_factors(posteriors: Sequence[NodePosterior], grams: Grams, name: str)
             if isinstance(p, SparsePosterior):
                 check_precision(f"{label}.precision", p.precision)
                 if doubtful:
-                    p.factoriser(grams)(slice(0, 1))
+                    p.factoriser(grams)(slice(None))
                 continue
             size = float(p.omega.max()) * float(diagonal.max()) * p.rows.shape[1]
             if doubtful or size * torch.finfo(diagonal.dtype).eps > 1e-2:

@@ -21,14 +21,14 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
-from gptree.storage import version2, version3, version4, version5
+from gptree.storage import version2, version3, version4, version5, version6
 from gptree.storage.document import inside, parse_document
 from gptree.storage.errors import StorageError
 from gptree.storage.files import LEFT_OVERS, write_atomically
 from gptree.storage.locks import LOCK, locked
 
 FORMAT = "gptree"
-VERSION = 6
+VERSION = 7
 SINGLE = " in single precision"  # after the name of an array in double precision: an alias of it, rounded
 DOCUMENT = "model.json"
 _ARRAYS = re.compile(r"arrays-[0-9a-f]{16}\.safetensors")
@@ -159,7 +159,9 @@ def _read(folder: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
         document = version3.upgraded(document)
     if version <= 4:
         document = version4.upgraded(document)
-    return (version5.upgraded(document) if version <= 5 else document), tensors
+    if version <= 5:
+        document = version5.upgraded(document)
+    return (version6.upgraded(document) if version <= 6 else document), tensors
 
 
 def _without_copies(tensors: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, str]]:

@@ -50,7 +50,7 @@ class ForestPaths(nn.Module):
         super().__init__()
         self.n_trees, self.n_classes = len(trees), trees[0].n_classes
         starts = np.cumsum([0, *(tree.n_nodes for tree in trees)])
-        numbers = np.concatenate([np.zeros(0, dtype=np.int64), *node_of])
+        numbers = _joined(node_of)
         owner = np.repeat(np.arange(len(trees)), np.diff(starts))
         depth = np.concatenate([tree.node_depth for tree in trees])
         sides = [
@@ -59,7 +59,7 @@ class ForestPaths(nn.Module):
         ]
         target, is_leaf = (np.stack([np.concatenate([t[k] for t in side]) for side in sides]) for k in range(2))
         levels = np.split(np.argsort(depth, kind="stable"), np.cumsum(np.bincount(depth))[:-1]) if len(depth) else []
-        position = np.zeros(len(depth), dtype=np.int64)
+        position = np.empty(len(depth), dtype=np.int64)
         for level in levels:
             position[level] = np.arange(len(level))
 
@@ -165,7 +165,7 @@ def _lower(tree: ClassTree, start: int, child: np.ndarray) -> tuple[np.ndarray, 
 
 
 def _joined(parts: Iterable[np.ndarray]) -> np.ndarray:
-    return np.concatenate([np.zeros(0, dtype=np.int64), *parts])
+    return np.concatenate([np.empty(0, dtype=np.int64), *parts])
 
 
 def tree_paths(tree: ClassTree, like: Tensor) -> ForestPaths:

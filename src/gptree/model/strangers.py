@@ -1,0 +1,258 @@
+"""How strange rows are: four signs of a stranger, and their sum.
+
+The signs of a row x, each larger for strangers:
+
+- closeness: the largest prediction of a regression of all class indicators, with its sign turned;
+- odds: log-odds against the predicted class;
+- unexplained: logarithm of the share of the prior variance that is left where that class is decided;
+- variance: that of the regression, which is large far away from all known rows.
+
+The regression is a Gaussian process with the kernel k(x, x') = exp(xᵀx' − 1) of rows of unit length. Let P be
+(K + αI)⁻¹ and Y the one-hot targets. Leaving out the rows F, a single one or all of a class, is exact:
+
+    mean_F = Y_F − P_FF⁻¹ (P Y)_F,    variance_F = diag(P_FF⁻¹) − α.
+
+Near strangers are told by closeness and odds, far ones by the variance. In standard deviations of left-out known rows,
+the score is σ(closeness + ½ odds + 0.3 unexplained + w variance + 5 max(variance − t, 0)²); 5 % of the known rows have
+a variance above t. Known classes choose w: each plays the stranger in turn.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from gptree.model.leave_one_out import LeftOut, class_weights
+
+CLOSENESS, ODDS, UNEXPLAINED, VARIANCE = range(4)
+#: Of closeness, odds and what is unexplained; chosen once, on training rows of three sets of embeddings.
+WEIGHTS = (1.0, 0.5, 0.3)
+#: Of the variance: known classes choose; the first where they cannot tell.
+VARIANCE_WEIGHTS = (0.1, 0.3, 0.6)
+FAR, FAR_SHARE = 5.0, 0.05
+#: Usual standard deviations of the signs, which count as so many known rows: few rows do not tell them.
+USUAL, USUAL_ROWS = (0.2, 3.0, 0.2, 0.08), 2.0
+NOISE = 0.03
+#: At most so many rows are in the regression; with more classes than that there is none.
+MOST_POINTS = 2048
+ROWS_AT_ONCE = 1024
+SMALLEST = 1e-6  # probability or share of variance whose logarithm is told from 0
+
+
+class ClassRegression:
+    """Regression of the class indicators on rows of unit length.
+
+    Parameters
+    ----------
+    points : tensor (m, d)
+    y : int64 tensor (m,)
+        Class numbers.
+    n_classes : int
+    """
+
+    def __init__(self, points: Tensor, y: Tensor, n_classes: int) -> None:
+        self.points, self.y = points.double(), y
+        K = _kernel(self.points, self.points)
+        K.diagonal().add_(NOISE)
+        # paper (1)
+        self.precision = torch.cholesky_inverse(torch.linalg.cholesky(K))
+        self.coefficients = K.new_zeros(n_classes, len(y)).index_add_(0, y, self.precision).T.contiguous()  # P Y
+
+    def at(self, x: Tensor) -> Tensor:
+        """Closeness and variance at new rows x (T, d) of unit length, (T, 2)."""
+        found = []
+        for rows in x.double().split(ROWS_AT_ONCE):
+            k = _kernel(rows.clone(), self.points)  # a copy is aligned: the last bits of products depend on it
+            explained = (k @ self.precision).mul_(k).sum(1)
+            found.append(torch.stack([-(k @ self.coefficients).amax(1), 1.0 - explained], 1))
+        return torch.cat([self.points.new_zeros(0, 2), *found])
+
+    def left_out(self) -> Tensor:
+        """The same at the points, each without itself, (m, 2)."""
+        everyone, diagonal = torch.arange(len(self.y), device=self.y.device), self.precision.diagonal()
+        means = -self.coefficients / diagonal[:, None]
+        means[everyone, self.y] += 1.0
+        return torch.stack([-means.amax(1), 1.0 / diagonal - NOISE], 1)
+
+    def without_class(self) -> Tensor:
+        """The same at the points, each without all points of its class, and with the other classes alone, (m, 2)."""
+        found = self.points.new_empty(len(self.y), 2)
+        counts = torch.bincount(self.y)
+        for count in counts.unique().tolist():  # classes of one size together
+            rows = (counts[self.y] == count).nonzero()[:, 0]
+            rows = rows[self.y[rows].argsort(stable=True)].view(-1, max(count, 1))
+            block = torch.linalg.inv(self.precision[rows[:, :, None], rows[:, None]])
+            means = -block @ self.coefficients[rows]
+            means.scatter_(2, self.y[rows][:, :, None], -torch.inf)
+            found[rows] = torch.stack([-means.amax(2), block.diagonal(dim1=1, dim2=2) - NOISE], 2)
+        return found
+
+
+def _kernel(a: Tensor, b: Tensor) -> Tensor:
+    return (a @ b.T).sub_(1.0).exp_()
+
+
+def regression_rows(y: np.ndarray, n_classes: int) -> np.ndarray:
+    """Which of the rows of classes y (n,), −1 for none, the regression is on: as many of each class as there is room.
+
+    None where there are more classes than room.
+    """
+    if not 1 < n_classes <= MOST_POINTS:
+        return np.zeros(0, dtype=np.int64)
+    known = np.flatnonzero(y >= 0)
+    order = known[np.argsort(y[known], kind="stable")]
+    counts = np.bincount(y[known], minlength=n_classes)
+    number = np.arange(len(order)) - np.repeat(np.cumsum(counts) - counts, counts)  # of the row in its class
+    most = counts.max(initial=0)
+    if len(order) > MOST_POINTS:
+        room = np.cumsum([np.sum(counts > k) for k in range(most)])
+        most = max(1, int(np.searchsorted(room, MOST_POINTS, side="right")))
+    return np.sort(order[number < most])
+
+
+def signs(best: Tensor, familiarity: Tensor, regression: Tensor) -> Tensor:
+    """The four signs (n, 4).
+
+    Parameters
+    ----------
+    best : tensor (n,)
+        Log-probability of the predicted class.
+    familiarity : tensor (n,)
+        `ForestModel.familiarity` of it.
+    regression : tensor (n, 2)
+        Closeness and variance.
+    """
+    against = torch.log((-torch.expm1(best.double())).clamp_min(SMALLEST)) - best.double()
+    unexplained = torch.log((1.0 - familiarity.double()).clamp_min(SMALLEST))
+    return torch.stack([regression[:, 0], against, unexplained, regression[:, 1]], 1)
+
+
+@dataclass(frozen=True, eq=False)
+class KnownSigns:
+    """Signs of known rows, and of the same rows as strangers."""
+
+    known: Tensor
+    """(n, 4) each row left out."""
+    regression: ClassRegression | None
+    points: Tensor
+    """(m,) rows of the regression."""
+    left_out: LeftOut
+
+    @cached_property
+    def variance_weight(self) -> float:
+        """The weight of the variance that tells best which classes are missing; see `choose_weight`."""
+        if self.regression is None:
+            return VARIANCE_WEIGHTS[0]
+        own, other = self.left_out.own[self.points], self.left_out.other[self.points]
+        alone = torch.log1p(-own.double().exp()).nan_to_num(neginf=0.0)
+        without = self.regression.without_class()
+        strangers = signs((other - alone).clamp_max(0.0), self.left_out.familiarity[self.points], without)
+        known = self.known[self.points]
+        return choose_weight(known.cpu().numpy(), strangers.cpu().numpy(), self.regression.y.cpu().numpy())
+
+
+def known_signs(left_out: LeftOut, sphere: Tensor, y: np.ndarray, points: np.ndarray) -> KnownSigns:
+    """Signs of the rows (n, d), of unit length, that left-out predictions were made for.
+
+    The regression is on the `points` (m,) among them, whose classes are y[points]; the others are new to it.
+    """
+    rows = torch.as_tensor(points, device=sphere.device)
+    part, regression = sphere.new_zeros(len(sphere), 2, dtype=torch.float64), None
+    if len(points) > 0:
+        classes = torch.as_tensor(y[points], device=sphere.device)
+        regression = ClassRegression(sphere[rows], classes, int(y.max()) + 1)
+        others = torch.ones(len(sphere), dtype=torch.bool, device=sphere.device).index_fill_(0, rows, False)
+        part[others], part[rows] = regression.at(sphere[others]), regression.left_out()
+    return KnownSigns(signs(left_out.best, left_out.familiarity, part), regression, rows, left_out)
+
+
+@dataclass(frozen=True, eq=False)
+class NoveltyScore:
+    """The sum of the signs as a number in [0, 1].
+
+    Attributes
+    ----------
+    centre, spread : ndarray (4,)
+        Mean and standard deviation of the signs of known rows, classes counting equally.
+    far : float
+        The standardised variance from which on a row is far away.
+    variance_weight : float
+    """
+
+    centre: np.ndarray
+    spread: np.ndarray
+    far: float
+    variance_weight: float
+
+    @classmethod
+    def of(cls, known: np.ndarray, y: np.ndarray, variance_weight: float) -> NoveltyScore:
+        """From signs (n, 4) of left-out known rows of classes y (n,)."""
+        chosen, weight = class_weights(y)
+        known = known[chosen]
+        centre, spread = _moments(known, weight)
+        variance = (known[:, VARIANCE] - centre[VARIANCE]) / spread[VARIANCE]
+        order = np.argsort(variance)
+        place = np.searchsorted(np.cumsum(weight[order]), 1.0 - FAR_SHARE - 1e-9)
+        return cls(centre, spread, float(variance[order][min(place, len(order) - 1)]), variance_weight)
+
+    def __call__(self, signs: np.ndarray) -> np.ndarray:
+        """Novelty (n,) of rows with such signs (n, 4)."""
+        standard = (signs - self.centre) / self.spread
+        excess = np.maximum(standard[:, VARIANCE] - self.far, 0.0)
+        total = _sum(standard, self.variance_weight) + FAR * np.square(excess)
+        return 0.5 * (1.0 + np.tanh(0.5 * total))
+
+
+def choose_weight(known: np.ndarray, strangers: np.ndarray, y: np.ndarray) -> float:
+    """The weight of the variance, by classes that play strangers.
+
+    Every class plays the stranger once: its rows as they look without it, against all known rows; the mean over the
+    classes of the AUROC. The smallest weight is taken that is within one standard error of the best.
+
+    Parameters
+    ----------
+    known, strangers : ndarray (n, 4)
+        Signs of the rows, left out one by one and class by class. What is unexplained is not known of the latter, and
+        not used.
+    y : ndarray (n,)
+
+    Returns
+    -------
+    float
+        The first of `VARIANCE_WEIGHTS` if fewer than three classes have two rows.
+    """
+    chosen, weight = class_weights(y)
+    codes = np.unique(y[chosen], return_inverse=True)[1]
+    counts = np.bincount(codes)
+    if len(counts) < 3 or counts.max() < 2:
+        return VARIANCE_WEIGHTS[0]
+    known, strangers = known[chosen], strangers[chosen]
+    _, spread = _moments(known, weight)
+    spread[UNEXPLAINED] = np.inf
+    told = []
+    for each in VARIANCE_WEIGHTS:
+        mine, theirs = (_sum(rows / spread, each) for rows in (known, strangers))
+        mine = np.sort(mine)
+        places = np.searchsorted(mine, theirs, "left") + np.searchsorted(mine, theirs, "right")
+        told.append(np.bincount(codes, 0.5 * places / len(mine)) / counts)
+    gaps = told[int(np.argmax(np.mean(told, axis=1)))] - np.array(told)
+    error = gaps.std(axis=1, ddof=1) / np.sqrt(len(counts))
+    return VARIANCE_WEIGHTS[int(np.argmax(gaps.mean(1) <= error + 1e-12))]
+
+
+def _moments(known: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and standard deviation (4,) of signs (n, 4) with weights (n,)."""
+    # no products of matrices, which may differ in the last bit by their alignment
+    centre = (known * weight[:, None]).sum(0)
+    squares = (np.square(known - centre) * weight[:, None]).sum(0)
+    rows = 1.0 / np.square(weight).sum()  # so many equal ones
+    return centre, np.sqrt((rows * squares + USUAL_ROWS * np.square(USUAL)) / (rows + USUAL_ROWS))
+
+
+def _sum(standard: np.ndarray, variance_weight: float) -> np.ndarray:
+    """The weighted sum of standardised signs (n, 4)."""
+    return (standard * np.array([*WEIGHTS, variance_weight])).sum(1)
