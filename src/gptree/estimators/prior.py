@@ -87,10 +87,13 @@ def fit_prior(
     calibration = None if rows.held_out is None else torch.as_tensor(rows.held_out, device=sphere.device)
     examples = Examples.of(sphere, y, n_classes, raw=rows.raw, calibration=calibration, weights=rows.counted)
     fit = expert.fit(examples)
+    fit = fit.computed(n_classes)
     frequencies = log_frequencies(rows, n_classes)
     own, odds = _streamed(fit, examples, rows.codes, trees, frequencies)
     again = rows.held_out is None and fit.expert.knows_left_out(sphere, y)
     left_out = LeftOutScores(fit.expert, sphere, y, n_classes, rows.counted) if again else fit.left_out
+    if isinstance(left_out, LeftOutScores) and isinstance(fit.scores, torch.Tensor):
+        left_out = left_out.knowing(fit.left_out)
     prior = ExpertPrior(fit.expert, left_out, odds, frequencies)
     if not bool(fit.usable.any()):
         return replace(prior, weights=torch.full_like(sphere[:, 0], ONE_SHOT_WEIGHT))

@@ -226,7 +226,7 @@ def best_temperature(
         low, high = (t, high) if slope < 0 else (low, t)
         newton = t - slope / curvature if curvature > 0 else math.inf
         previous, t = t, newton if low <= newton <= high else (low + high) / 2
-        if abs(t - previous) < TOLERANCE:
+        if math.isclose(t, previous, rel_tol=0, abs_tol=TOLERANCE):
             break
     nll = float(weighted_mean((math.exp(t) * gap).logsumexp(1), weights)) + (t - t0) ** 2 / (2 * n)
     return math.exp(t), nll

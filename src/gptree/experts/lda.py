@@ -314,7 +314,7 @@ class _Scorer:
         numbers, cell = cells.unique(return_inverse=True)
         removed = r.new_zeros(len(numbers), r.shape[1]).index_add_(0, cell, r * ex.weights[:, None])
         gone = ex.weights.new_zeros(len(numbers)).index_add_(0, cell, ex.weights)
-        left = torch.where(ex.usable, ex.counts[ex.y] - gone[cell], 1)
+        left = (ex.counts[ex.y] - gone[cell]).clamp(min=torch.finfo(r.dtype).tiny)
         # μ without the cell is μ − Σ_cell w r / left
         return left, r + removed[cell] / left[:, None]
 

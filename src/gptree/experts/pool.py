@@ -206,7 +206,7 @@ def robust_weights(logs: Tensor, labels: Tensor, counts: Tensor | None = None) -
             return plain
         believed = beliefs if counts is None else beliefs * counts
         previous, weights = weights, pool_weights(logs, labels, counts=believed, start=weights)
-        if float((weights - previous).abs().max()) < NOISE_TOLERANCE:
+        if torch.allclose(weights, previous, rtol=0, atol=NOISE_TOLERANCE):
             break
     total = len(labels) if counts is None else float(counts.sum())
     gain = likelihood(own(weights), noise, k) - likelihood(before, 1 / (total + 1), k)
@@ -277,8 +277,8 @@ def pool_weights(
             new = objective(proposal)
             if new <= bound + DESCENT * float(gradient @ (proposal - w)):
                 break
-        moved, w, value = float((proposal - w).abs().max()), proposal, new
-        if moved < TOLERANCE:
+        previous, w, value = w, proposal, new
+        if torch.allclose(w, previous, rtol=0, atol=TOLERANCE):
             break
     return w
 

@@ -183,7 +183,7 @@ class SharedMeans(nn.Module):
                 p = posteriors[i]
                 draw = torch.arange(block.draws, device=where.device)[:, None, None]
                 column = start + draw * block.count + where[None, :, None]
-                some = p.weights != 0  # not the padding
+                some = p.weights.bool()  # not the padding
                 sums.append(column.expand_as(p.weights)[some])
                 points.append(torch.searchsorted(used, p.rows).expand_as(p.weights)[some])
                 weights.append(p.weights[some])

@@ -84,7 +84,7 @@ class NodeBatch:
     def stack(cls, nodes: Sequence[int], problems: Sequence[NodeProblem], dtype: torch.dtype) -> NodeBatch:
         size = max(len(p.rows) for p in problems)
         device = problems[0].rows.device
-        rows = torch.zeros(len(problems), size, dtype=torch.long, device=device)
+        rows = problems[0].rows.new_zeros(len(problems), size)
         kappa, b, mu = (torch.zeros(len(problems), size, dtype=dtype, device=device) for _ in range(3))
         for v, p in enumerate(problems):
             n = len(p.rows)

@@ -313,7 +313,7 @@ def _members(model: ForestModel, posterior: NodePosterior, places: _Places) -> I
         assert isinstance(part, SparsePosterior)
         factors = part.factoriser(model.predictor.grams)(slice(None))
         # each node's points first, in their order; nodes with fewer than others repeat whoever comes next
-        points = inside[some].logical_not().sort(dim=1, stable=True).indices[:, : int(inside[some].sum(1).max())]
+        points = inside[some].sort(dim=1, descending=True).indices[:, : int(inside[some].sum(1).max())]
         for chunk in points.split(max(1, work // (4 * inducing * len(some))), dim=1):
             yield _sparse_members(model, part, factors, places, chunk, inside[some].gather(1, chunk))
 
