@@ -150,7 +150,7 @@ def test_inference(tmp_path: Path) -> None:
         for growth in (None, Growth(exemplars=3)):
             check_estimator_takes_it(tmp_path, inference="fixed-omega", prior_mean=None, growth=growth)
     few = GPTreeClassifier(inference=FixedOmega(), node_limit=InducingPoints(30), prior_mean=None, device="cpu")
-    assert "sparse" in few.fit(X[BASE], Y[BASE]).diagnostics_["posterior"]
+    assert "sites" in few.fit(X[BASE], Y[BASE]).diagnostics_["posterior"]
 
 
 def test_rival(tmp_path: Path) -> None:

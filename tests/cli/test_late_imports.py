@@ -26,6 +26,22 @@ def test_nothing_heavy_is_imported(code: str) -> None:
     assert not loaded & {"torch", "gpytorch", "sklearn", "scipy", "numpy", "pandas", "matplotlib"}
 
 
+def test_a_default_model_is_fitted_saved_and_read_without_sympy(tmp_path: Path) -> None:
+    """It takes more than a second, and torch imports it where shapes are broadcast."""
+    code = f"""
+import sys
+from gptree import GPTreeClassifier, load_model
+X, y = [[0.0, 1], [0.1, 1], [1.0, 0], [1.0, 0.1]], list("aabb")
+GPTreeClassifier(device="cpu").fit(X, y).save({str(tmp_path / "model")!r})
+load_model({str(tmp_path / "model")!r}).predict_proba(X)
+print(*sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded = set(done.stdout.split())
+    assert {"torch", "gpytorch"} <= loaded
+    assert "sympy" not in loaded
+
+
 def test_every_public_name_is_found_and_is_the_one_that_type_checkers_see() -> None:
     tree = ast.parse(Path(gptree.__file__).read_text(encoding="utf-8"))
     (block,) = (node for node in tree.body if isinstance(node, ast.If))

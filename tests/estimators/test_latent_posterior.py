@@ -13,7 +13,7 @@ from sklearn.base import clone
 from torch import Tensor
 
 from gptree import CoordinateAscent, Gibbs, GPForestClassifier, GPTreeClassifier
-from gptree.inference import InducingPoints, LearnKernel, NodeProblem, SparsePosterior, fit_nodes
+from gptree.inference import InducingPoints, InducingPosterior, LearnKernel, NodeProblem, fit_nodes
 from gptree.inference.predict import NodePredictor
 from gptree.maths import as_kernel, gram, make_kernel
 from gptree.maths.kernels import kernel_at
@@ -47,10 +47,11 @@ def slow_joint(model: GPTreeClassifier, node: int) -> tuple[Tensor, Tensor]:
     K = gram(kernel, both[None] if predictor.grams.per_node else both).detach().reshape(len(both), len(both))
     n = len(rows)
     means, covariances = [], []
-    if isinstance(p, SparsePosterior):
+    if isinstance(p, InducingPosterior):
         root = torch.linalg.cholesky(K[:n, :n])
         A = K[n:, :n] @ torch.linalg.inv(K[:n, :n])
-        lower = p.precision[v].tril()
+        roots = torch.linalg.cholesky(predictor.grams.block(p.nodes, p.rows, p.rows))
+        lower = p.precisions(predictor.grams, roots)[v].detach().tril()
         B = lower + lower.tril(-1).T
         S = root @ torch.linalg.inv(B) @ root.T
         return (K[n:, :n] @ p.weights[0, v])[None], (K[n:, n:] - A @ K[:n, n:] + A @ S @ A.T)[None]

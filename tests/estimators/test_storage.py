@@ -137,14 +137,14 @@ def test_files_hold_no_array_of_rows_times_classes(tmp_path):
 
 
 def test_what_follows_from_other_arrays_is_not_stored(tmp_path, monkeypatch):
-    """Rows in single precision, for experts of many rows, and the upper triangles of precisions."""
+    """Rows in single precision, for experts of many rows, and precisions of nodes whose rows are kept."""
     monkeypatch.setattr("gptree.experts.products.DOUBLE_UP_TO", 100)
     model = GPTreeClassifier(random_state=0, node_limit=InducingPoints(40), predict_at="quadrature").fit(X, Y)
     model.save(tmp_path / "model")
     tensors = load_file(next((tmp_path / "model").glob("*.safetensors")))
     assert [name for name, value in tensors.items() if value.shape == X.shape] == ["features"]
-    assert [value.ndim for name, value in tensors.items() if name.endswith("precision")]
-    assert {value.ndim for name, value in tensors.items() if name.endswith("precision")} == {2}
+    assert "sites" in model.diagnostics_["posterior"]
+    assert not [name for name in tensors if name.endswith("precision")]
     loaded = load_model(tmp_path / "model")
     assert loaded.state_.experts.experts[2].points.dtype == torch.float32
     np.testing.assert_allclose(loaded.predict_proba(X_NEW), model.predict_proba(X_NEW), rtol=0, atol=1e-12)

@@ -439,13 +439,21 @@ def test_what_base_classes_have_at_exemplars_is_known_while_nothing_of_theirs_ch
     stay = torch.isin(base.y[rows], torch.tensor(kept))
     weights = torch.cat([weights[stay], torch.ones(len(later_X), dtype=torch.float64)])
     left_out = torch.randn(len(weights), len(kept), generator=torch.Generator().manual_seed(0)).double().log_softmax(1)
-    given = (base_expert(base).only(torch.tensor(kept)), torch.tensor(kept), later_X, later_y, left_out, weights)
-    _, expected = learnt.grown(*given)
-    short, taken = NovelClassExperts._from_mass, list[bool]()
-    monkeypatch.setattr(NovelClassExperts, "_from_mass", lambda *them: taken.append(True) or short(*them))
-    _, found = ready.grown(*given)
-    torch.testing.assert_close(found, expected, **EXACT)
-    assert bool(taken) == known
+    given = (
+        base_expert(base).only(torch.tensor(kept)),
+        torch.tensor(kept),
+        later_X,
+        later_y,
+        left_out.__getitem__,
+        weights,
+    )
+    expected = learnt.grown(*given)[1].dense()
+    totals, scored = NovelClassExperts._total, list[int]()
+    monkeypatch.setattr(
+        NovelClassExperts, "_total", lambda self, scores: scored.append(scores[0].numel()) or totals(self, scores)
+    )
+    torch.testing.assert_close(ready.grown(*given)[1].dense(), expected, **EXACT)
+    assert (scored[0] == len(later_X) * len(kept)) == known  # base classes are scored at arrivals alone
 
 
 @pytest.mark.parametrize("counts", [COUNTS, [1, 1, 1, 1], [3]], ids=["several", "one shot", "one class"])

@@ -61,21 +61,26 @@ def test_a_gain_is_clear_beyond_a_standard_error() -> None:
     assert not is_clear(gain[:1])
     assert not is_clear(torch.zeros_like(gain))
     assert is_clear(torch.ones(2))
-    for times, clear in ((5.0, False), (5.5, True)):  # ten of variance ¼ have a standard error of ⅙, eleven of 0.158
+    for times, clear in (
+        (6.0, False),
+        (6.5, True),
+    ):  # standard errors of 0.302 and 0.289
         assert is_clear(gain[:2], torch.full((2,), times, dtype=torch.float64)) == clear
 
 
 def test_a_pool_of_wrong_labels_is_fitted_until_its_weights_stay(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pool, "NOISE_STEPS", 60)
     logs, y, _ = scored_rows(0.25)
+    noise = torch.randn(1, 400, 8, generator=torch.Generator().manual_seed(0), dtype=torch.float64).log_softmax(2)
+    logs = torch.cat([logs, noise])  # whose weight is none from the beginning
 
     def own(weights: Tensor) -> Tensor:
         return pooled(weights, list(logs)).gather(1, y[:, None])[:, 0].exp()
 
-    weights, noise, fits = pool_weights(logs, y), 0.1, 1
+    weights, share, fits = pool_weights(logs, y), 0.1, 1
     for _ in range(pool.NOISE_STEPS):
-        beliefs = right_label(own(weights), noise, 8)
-        previous, noise = weights, 1 - float(beliefs.mean())
+        beliefs = right_label(own(weights), share, 8)
+        previous, share = weights, 1 - float(beliefs.mean())
         weights, fits = pool_weights(logs, y, counts=beliefs, start=weights), fits + 1
         if max(abs(a - b) for a, b in zip(weights.tolist(), previous.tolist(), strict=True)) < 1e-3:
             break

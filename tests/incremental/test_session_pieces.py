@@ -14,9 +14,10 @@ import pytest
 import torch
 
 from gptree import GPForestClassifier, Growth, load_model
-from gptree.incremental import memorised
+from gptree.incremental import joined_kernels, memorised
 from gptree.incremental.journal import _named
 from gptree.incremental.sessions import _twins
+from gptree.maths.kernels import make_kernel, node_kernels
 from small_sizes import small_random_features
 
 BUDGET = 2**25
@@ -98,3 +99,19 @@ def test_spreads_of_classes_equal_a_loop() -> None:
     X, y = torch.as_tensor(np.random.default_rng(0).normal(size=(9, 3))), torch.tensor([0, 0, 0, 1, 1, 2, 4, 4, 4])
     expected = [float(X[y == c].var(0).sum()) if (y == c).sum() > 1 else 0.0 for c in range(5)]
     assert memorised.class_spreads(X, y, 5).tolist() == pytest.approx(expected, rel=1e-12)
+    counts = torch.tensor([1, 3, 2, 2, 1, 4, 1, 1, 2])
+    more, labels = X.repeat_interleave(counts, 0), y.repeat_interleave(counts)
+    expected = [float(more[labels == c].var(0).sum()) if c in (0, 1, 4) else 0.0 for c in range(5)]
+    assert memorised.class_spreads(X, y, 5, counts.double()).tolist() == pytest.approx(expected, rel=1e-12)
+    light = memorised.class_spreads(X, y, 5, torch.full((9,), 0.2, dtype=torch.float64))  # Σ w (n − 1) / n of freedom
+    assert light.tolist() == pytest.approx(memorised.class_spreads(X, y, 5).tolist(), rel=1e-12)
+
+
+def test_kernels_of_old_and_new_nodes_side_by_side_are_learnt_no_further() -> None:
+    old, new = (node_kernels(make_kernel("rbf", scale, 0.7), nodes) for scale, nodes in ((2.0, 3), (5.0, 1)))
+    joined: Any = joined_kernels(old, new)
+    assert joined.outputscale.tolist() == pytest.approx([2.0, 2.0, 2.0, 5.0], rel=1e-6)
+    assert joined.batch_shape == joined.base_kernel.batch_shape == (4,)
+    assert not any(parameter.requires_grad for parameter in joined.parameters())
+    with pytest.raises(ValueError, match="must be of the same kind"):
+        joined_kernels(old, node_kernels(make_kernel("matern52"), 1))

@@ -9,8 +9,9 @@ import torch
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
-from gptree.inference import DensePosterior, NodeFits, NodeProblem, SparsePosterior
+from gptree.inference import DensePosterior, InducingPosterior, NodeFits, NodeProblem
 from gptree.maths import as_kernel, make_kernel
+from gptree.maths.linalg import covariance_root
 
 SIZES = (7, 5, 6, 3, 12, 11, 2, 5)
 BUDGET = 2**30
@@ -77,8 +78,12 @@ def by_node(fits: NodeFits, of: Sequence[NodeProblem]) -> list[Fitted]:
     for posterior in fits.posteriors:
         for v, node in enumerate(posterior.nodes.tolist()):
             n = len(of[node].rows)
-            if isinstance(posterior, SparsePosterior):
-                parts = posterior.rows[v], posterior.weights[:, v], None, posterior.precision[v]
+            if isinstance(posterior, InducingPosterior):
+                with torch.no_grad():
+                    root, _ = covariance_root(fits.grams.block(posterior.nodes, posterior.rows, posterior.rows))
+                    lower = posterior.precisions(fits.grams, root)[v].tril()  # the other triangle does not count
+                precision = lower + lower.tril(-1).T
+                parts = posterior.rows[v], posterior.weights[:, v], None, precision
             else:
                 width = n if isinstance(posterior, DensePosterior) else None
                 parts = posterior.rows[v, :n], posterior.weights[:, v, :width], posterior.omega[:, v, :n], None

@@ -163,7 +163,7 @@ def test_inducing_points_at_the_data_give_the_dense_posterior() -> None:
     new = features(5, seed=3)
     pairs = zip(by_node(dense, dense_of), by_node(sparse, sparse_of), dense_of, strict=True)
     for d, s, p in pairs:
-        assert (d.kind, s.kind) == ("dense", "sparse")
+        assert (d.kind, s.kind) == ("dense", "sites")
         assert d.omega is not None
         q, cross = plain(p), gram(kernel(), X[p.rows], new)
         prior = gram(kernel(), new).diagonal()

@@ -21,12 +21,12 @@ from gptree.inference import (
     DensePosterior,
     Gibbs,
     Grams,
+    InducingPosterior,
     Inference,
     LinearPosterior,
     NodeFits,
     NodePredictor,
     NodeProblem,
-    SparsePosterior,
     fit_nodes,
 )
 from gptree.maths import frozen, gram
@@ -138,8 +138,8 @@ def separate(k: Kernel, node: int) -> Kernel:
 
 def test_the_cases_cover_all_kinds() -> None:
     kinds = {case: {f.kind for f in by_node(fit(case), CASES[case][0])} for case in CASES}
-    assert kinds["linear, dense and sparse"] == {"linear", "dense", "sparse"}
-    assert kinds["dense and sparse"] == {"dense", "sparse"}
+    assert kinds["linear, dense and sparse"] == {"linear", "dense", "sites"}
+    assert kinds["dense and sparse"] == {"dense", "sites"}
     assert kinds["linear, draws"] == {"linear"}
 
 
@@ -249,7 +249,7 @@ class Made:
 
 def record_factors(monkeypatch: pytest.MonkeyPatch) -> list[Made]:
     made: list[Made] = []
-    for family in (DensePosterior, LinearPosterior, SparsePosterior):
+    for family in (DensePosterior, LinearPosterior, InducingPosterior):
         original = family.factoriser
 
         def factoriser(self, grams, original=original):

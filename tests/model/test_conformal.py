@@ -57,13 +57,14 @@ def test_coverage_of_new_rows(n: int, coverage: float) -> None:
 
 def test_classes_have_their_own_threshold_or_share_one() -> None:
     random = np.random.default_rng(1)
-    y = np.repeat([0, 1, 2, 3], [12, 3, 20, 4])
+    y = np.repeat([0, 1, 2, 3], [12, 3, 20, 3])
     own = random.random(len(y))
-    thresholds, few = class_thresholds(own, y, 4, 0.9)
+    thresholds, few = class_thresholds(own, y, 4, 0.8)
     assert few.tolist() == [False, True, False, True]
-    assert thresholds[0] == slow_threshold(own[y == 0].tolist(), [0] * 12, 0.9)
+    assert np.isfinite(thresholds).all()  # three examples alone do not support so much
+    assert thresholds[0] == slow_threshold(own[y == 0].tolist(), [0] * 12, 0.8)
     together = np.isin(y, [1, 3])
-    assert thresholds[1] == thresholds[3] == slow_threshold(own[together].tolist(), y[together].tolist(), 0.9)
+    assert thresholds[1] == thresholds[3] == slow_threshold(own[together].tolist(), y[together].tolist(), 0.8)
 
 
 def test_only_examples_say_nothing() -> None:

@@ -19,9 +19,9 @@ from gptree.inference import (
     CoordinateAscent,
     Gibbs,
     InducingPoints,
+    InducingPosterior,
     LearnKernel,
     NodeProblem,
-    SparsePosterior,
     SubsetOfData,
 )
 from gptree.maths import gram
@@ -54,7 +54,7 @@ def fitted_nodes(model: ForestModel, problems: list[NodeProblem]) -> list[Node]:
         for v, node in enumerate(posterior.nodes.tolist()):
             problem = problems[node]
             own = kernel_at(shared, torch.tensor([node])) if model.predictor.grams.per_node else shared
-            if isinstance(posterior, SparsePosterior):
+            if isinstance(posterior, InducingPosterior):
                 omega = settled_omega(model, problem)
             else:
                 assert torch.equal(posterior.rows[v, : len(problem.rows)], problem.rows)
@@ -202,7 +202,7 @@ def test_the_kinds_of_posterior_are_those_the_cases_say() -> None:
         kinds[case] = {posterior.kind for posterior in model.predictor.posteriors}
     assert kinds["dense, three sweeps"] == kinds["Gibbs"] == kinds["some of the points"] == {"dense"}
     assert "linear" in kinds["linear"]
-    assert kinds["sparse"] == {"dense", "sparse"}
+    assert kinds["sparse"] == {"dense", "sites"}
 
 
 @pytest.mark.parametrize("large_nodes", [None, InducingPoints(8)])

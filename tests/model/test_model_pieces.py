@@ -21,6 +21,7 @@ from gptree.storage import StorageError
 from gptree.tree import ClassTree, ForestPaths
 
 SWEPT = fit(CoordinateAscent())
+LINEAR = fit(CoordinateAscent(), k=kernel("linear"))
 
 
 def sizes(chunks: list[slice], n: int) -> list[int]:
@@ -89,7 +90,7 @@ def test_points_of_sparse_nodes_at_a_time(monkeypatch: pytest.MonkeyPatch) -> No
     """Four arrays of inducing points × points in an eighth of the budget, of 8 bytes a number."""
     d = data()
     model = fit(CoordinateAscent(), with_data=d, large_nodes=InducingPoints(6))
-    (posterior,) = [p for p in model.predictor.posteriors if p.kind == "sparse" and 0 in p.nodes.tolist()]
+    (posterior,) = [p for p in model.predictor.posteriors if p.kind == "sites" and 0 in p.nodes.tolist()]
     places = leave_one_out._Places(model, torch.as_tensor(d.y), None)
     points = places.members(posterior.nodes).sum(1).tolist()
     assert points[posterior.nodes.tolist().index(0)] == 35
@@ -133,7 +134,7 @@ def test_without_a_point_no_variance_exceeds_the_prior(residual: float) -> None:
     """1 − ω v is v over what is left of the prior, at least."""
     mu = torch.tensor([0.1], dtype=torch.float64)
     for omega in (0.05, 0.2, 0.5, 0.9, 5.0):
-        found = leave_one_out._cavity(members(omega, residual), mu, torch.ones_like(mu), torch.tensor([True]))
+        found = leave_one_out._cavity(members(omega, residual), mu, mu, torch.ones_like(mu), torch.tensor([True]))
         left = max(1 - omega * 1.2, 1.2 / (2.0 - residual))
         variance = 1.2 / left + residual
         assert float(found.variance) == pytest.approx(variance, rel=1e-12)
@@ -144,13 +145,14 @@ def test_without_a_point_no_variance_exceeds_the_prior(residual: float) -> None:
 
 
 def test_sites_of_a_sparse_node_are_those_of_its_next_sweep() -> None:
-    mu, b = torch.tensor([0.1], dtype=torch.float64), torch.tensor([0.7], dtype=torch.float64)
+    """The site is that around the prior mean which the node has learnt with; the moments are around another."""
+    mu, learnt, b = (torch.tensor([value], dtype=torch.float64) for value in (0.1, 0.25, 0.7))
     part = replace(members(0.0, 0.5), omega=None, kappa=None)
-    c = math.sqrt(1.2 + 0.5 + (0.1 + 0.3) ** 2)
+    c = math.sqrt(1.2 + 0.5 + (0.25 + 0.3) ** 2)
     omega = 0.7 * math.tanh(c / 2) / (2 * c)
     for goes_left, sign in ((True, 0.5), (False, -0.5)):
-        found = leave_one_out._cavity(part, mu, b, torch.tensor([goes_left]))
-        kappa, left = 0.7 * sign - omega * 0.1, max(1 - omega * 1.2, 1.2 / 1.5)
+        found = leave_one_out._cavity(part, mu, learnt, b, torch.tensor([goes_left]))
+        kappa, left = 0.7 * sign - omega * 0.25, max(1 - omega * 1.2, 1.2 / 1.5)
         assert float(found.mean) == pytest.approx(0.1 + (0.3 - 1.2 * kappa) / left, rel=1e-12)
         assert float(found.variance) == pytest.approx(1.2 / left + 0.5, rel=1e-12)
 
@@ -197,6 +199,17 @@ def test_every_number_of_a_file_is_in_the_precision_of_the_features(part: str) -
 )
 def test_impossible_numbers_of_a_file_are_refused(part: str, change: Any) -> None:
     document, tensors = model_to_parts(SWEPT)
+    tensors[part] = change(tensors[part])
+    with pytest.raises(StorageError):
+        model_from_parts(document, tensors, torch.device("cpu"))
+
+
+@pytest.mark.parametrize("change", [lambda x: -x, lambda x: x.clamp(min=1.1e9)])
+def test_impossible_numbers_of_linear_nodes_are_refused(change: Any) -> None:
+    document, tensors = model_to_parts(LINEAR)
+    part = f"posterior.{document['posteriors'].index('linear')}.omega"
+    assert bool(tensors[part].min() < 1)
+    model_from_parts(document, tensors, torch.device("cpu"))
     tensors[part] = change(tensors[part])
     with pytest.raises(StorageError):
         model_from_parts(document, tensors, torch.device("cpu"))

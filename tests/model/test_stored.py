@@ -134,9 +134,9 @@ def test_a_kernel_comes_back_by_itself() -> None:
 
 def test_the_round_trips_cover_all_kinds() -> None:
     model = fit(CoordinateAscent(), k=kernel("linear"), large_nodes=InducingPoints(25))
-    assert {p.kind for p in model.predictor.posteriors} == {"sparse", "linear"}
+    assert {p.kind for p in model.predictor.posteriors} == {"sites", "linear"}
     assert {p.kind for p in fit(CoordinateAscent(), large_nodes=InducingPoints(11)).predictor.posteriors} == {
-        "sparse",
+        "sites",
         "dense",
     }
 

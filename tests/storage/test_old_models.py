@@ -24,6 +24,9 @@ AS_SAVED_SINGLE, CHANGED_SINGLE = 1e-5, 1e-3
 #: model, also `undo`, gives other numbers than then, unless it leads back to the base session.
 ROWS_AS_GIVEN = {"v2"}
 
+#: Versions whose novelty was one minus confidence times familiarity.
+OTHER_NOVELTY = {"v2", "v3", "v4", "v5", "v6"}
+
 
 @pytest.fixture(autouse=True)
 def no_warnings() -> Iterator[None]:
@@ -37,12 +40,15 @@ def check_same(log_proba: np.ndarray, expected: np.ndarray, atol: float) -> None
     np.testing.assert_allclose(np.exp(log_proba), np.exp(expected), rtol=0, atol=atol)
 
 
-def check_novelty(model: Any, X: np.ndarray, expected: np.ndarray, atol: float) -> None:
-    """The score of that time where base sessions have dropped examples; otherwise today's, whose signs are as then."""
+def check_novelty(model: Any, X: np.ndarray, expected: np.ndarray, atol: float, another: bool) -> None:
+    """The score as it was, also `another` one of that time where base sessions have dropped examples.
+
+    Otherwise it is today's, and what that one was made of is as it was.
+    """
     score = model.novelty_score(X)
     inner = getattr(model, "classifier_", model)
     base = inner.state_.base
-    if len(model.classes_) == 1 or (base is not None and base.novelty is not None):
+    if not another or len(model.classes_) == 1 or (base is not None and base.novelty is not None):
         np.testing.assert_allclose(score, expected, rtol=0, atol=atol)
         return
     assert ((score >= 0) & (score <= 1)).all()
@@ -66,7 +72,7 @@ def test_a_saved_model_predicts_what_it_predicted(folder: Path) -> None:
     if "feature_names" in expected:
         assert model.feature_names_in_.tolist() == expected["feature_names"].tolist()
     if "novelty" in expected:
-        check_novelty(model, X, expected["novelty"], as_saved)
+        check_novelty(model, X, expected["novelty"], as_saved, another=folder.parent.name in OTHER_NOVELTY)
         assert 0.0 < model.novelty_threshold() <= 1.0  # few examples: the share that they support was another then
         nearest = [[near.entry, near.row] for near in model.explain(X[:1])[0].neighbours]
         assert nearest == expected["neighbours"].tolist()

@@ -23,6 +23,7 @@ from gptree.tree import (
     node_key,
     permute,
 )
+from gptree.tree.builders import lloyd
 from gptree.tree.builders.lloyd import halves, nearest, two_means
 
 ALL = [TreeBuilder.of(name) for name in TreeBuilder.names()]
@@ -294,3 +295,21 @@ def test_ten_thousand_classes(builder):
 
 def test_ward_on_many_classes():
     assert Ward().build(prototypes(2_000, d=64), range(2_000), 0).n_classes == 2_000
+
+
+@pytest.mark.parametrize("assign", [nearest, halves])
+def test_many_points_are_clustered_from_the_best_start_of_some(assign, monkeypatch) -> None:
+    """Two clear clusters are found, and the inertia of others is hardly larger than from all starts."""
+    random = np.random.default_rng(0)
+    clear = np.repeat([[0.0, 3.0], [0.0, -3.0]], 150, 0) + 0.1 * random.normal(size=(300, 2))
+    cloud = random.normal(size=(300, 5))
+
+    def inertia(points: np.ndarray, side: np.ndarray) -> float:
+        return sum(np.square(points[part] - points[part].mean(0)).sum() for part in (side, ~side))
+
+    whole = inertia(cloud, two_means(cloud, 10, assign, np.random.default_rng(1)))
+    monkeypatch.setattr(lloyd, "MOST_RESTARTED", 40)
+    side = two_means(clear, 3, assign, np.random.default_rng(1))
+    assert len(set(side[:150].tolist())) == len(set(side[150:].tolist())) == 1
+    assert inertia(cloud, two_means(cloud, 10, assign, np.random.default_rng(1))) < 1.02 * whole
+    assert not two_means(np.ones((300, 2)), 3, assign, np.random.default_rng(1)).any()

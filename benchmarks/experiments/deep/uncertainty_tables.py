@@ -190,3 +190,4 @@ def _draw_auroc(ax, rows: list[Row]) -> None:
                 ax.plot(place + shift, value, "o", color=COLOURS[answer], markerfacecolor=fill, markersize=6)
     ax.set_xticks(range(len(others)), [NAMES[other] for other in others])
     ax.axhline(0.5, color="0.6", linestyle=":", linewidth=1)
+    ax.set_xlabel("dots: own score; rings: maximum probability")

@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from gptree.estimators.frozen import FrozenClassifier, freeze
 from gptree.estimators.state import FittedState, Query, fitted_value, left_out_diagnostics
-from gptree.estimators.top_k import TopK, check_top, top_k
+from gptree.estimators.top_k import TopK, beam_top_k, beam_width, check_top, top_k
 from gptree.estimators.validation import check_encoder, check_predict_at, memory_bytes, placement, to_numpy
 from gptree.experts import Expert
 from gptree.incremental import Growth
@@ -228,14 +228,21 @@ class TreeEstimator(SettingsParameters, ClassifierMixin, BaseEstimator):
         query = self._query(X)
         return query.state.classes[query.log_p.argmax(1)]
 
-    def predict_top_k(self, X: Any, k: int) -> TopK:
+    def predict_top_k(self, X: Any, k: int, beam: int | None = None) -> TopK:
         """The k most probable labels of each row, the most probable first, and what is left for all others.
+
+        With many classes by beam search: from the root down, the Gaussian processes are asked at the `beam` most
+        probable nodes of a level only. Sub-trees outside keep their probability, which is exact, and divide it among
+        their classes as the experts do.
 
         Parameters
         ----------
         X : array-like (n, d)
         k : int
             At most the number of classes.
+        beam : int or None
+            None is no beam up to 2,000 classes, with ``predict_at="quadrature"`` and for models whose kernel or
+            posterior has no beam search; otherwise 16, or k if that is more.
 
         Returns
         -------
@@ -250,9 +257,15 @@ class TreeEstimator(SettingsParameters, ClassifierMixin, BaseEstimator):
         >>> model.predict_top_k([[0.9, 0.1]], 1).classes
         array([['b']], dtype='<U1')
         """
-        check_top(k, len(self._state().classes))
-        query = self._query(X)
-        return top_k(query.state.classes, np.exp(query.log_p), k)
+        state = self._state()
+        check_top(k, len(state.classes))
+        check_predict_at(self.predict_at)
+        width = beam_width(beam, k, state, self.predict_at)
+        if width is None:
+            query = self._query(X)
+            return top_k(query.state.classes, np.exp(query.log_p), k)
+        X = np.asarray(validate_data(self, to_numpy(X), dtype=[np.float64, np.float32], reset=False))
+        return beam_top_k(state, X, k, width)
 
     def freeze(self, dtype: str | None = None) -> FrozenClassifier:
         """The prediction alone, as a torch module: raw features (n, d) in, class probabilities (n, C) out.

@@ -42,7 +42,7 @@ from gptree.estimators.validation import (
     class_log_prior,
     to_numpy,
 )
-from gptree.experts import Expert, fit_weighted
+from gptree.experts import MANY_CLASSES, Expert, fit_weighted
 from gptree.incremental import Entry, base_experts, fit_base
 from gptree.inference import FixedInducingPoints, Gibbs, Inference, LargeNodes, class_inducing
 from gptree.maths.kernels import as_kernel, check_kernel, make_kernel
@@ -119,21 +119,22 @@ class _TreeClassifier(ForgetMixin, OpenSetMixin, AnswersMixin, ExplainMixin, Lef
         feature_map = make_feature_map(self.feature_map)
 
         order, weights, mask = distinct(X, codes, weights, mask)
-        X, y, codes = X[order], y[order], codes[order]
+        given, X, y, codes = X, X[order], y[order], codes[order]
         if feature_map is not None:
             fit_weighted(feature_map, X, y, weights)
         features = map_features(feature_map, X, *self._placement())
+        del X  # a copy
         check_kernel(kernel, features)
         counted = None if weights is None else torch.as_tensor(weights).to(features)
         along = direction(features, torch.as_tensor(codes, device=features.device), classes.tolist(), counted)
         places = shuffled(features, codes, along, classes.tolist(), seed)
         at = torch.as_tensor(places, device=features.device)
-        X, features, order = X[places], features[at], order[places]
+        features, order = features[at], order[places]
         counted = None if counted is None else counted[at]
         mask = None if mask is None else mask[places]
         trees = self._build_trees(features, codes, classes.tolist(), self._tree_seeds(seed), counted)
         entry = Entry("fit", tuple(classes.tolist()), tuple(np.bincount(codes).tolist()))
-        origins = np.stack([np.zeros(len(X), dtype=np.int64), order], 1)
+        origins = np.stack([np.zeros_like(order), order], 1)
         shared = {"memory_budget": memory_budget, "n_jobs": self.n_jobs, "seed": seed}
         fitted: dict[str, Any] = {
             "classes": classes,
@@ -164,7 +165,7 @@ class _TreeClassifier(ForgetMixin, OpenSetMixin, AnswersMixin, ExplainMixin, Lef
                 fitted["weights"] = base.weights
                 codes, origins = codes[rows], origins[rows]
             else:
-                rows = Rows(features, on_sphere(feature_map, features), X, codes, mask, counted)
+                rows = Rows(features, on_sphere(feature_map, features), given, codes, mask, counted, order)
                 prior = fit_prior(expert, rows, len(classes), trees)
                 if self.kernel is None and inference.learn is None and prior.informed:
                     about = (rows, classes.tolist(), expert, prior, log_prior)
@@ -196,9 +197,14 @@ class _TreeClassifier(ForgetMixin, OpenSetMixin, AnswersMixin, ExplainMixin, Lef
         large_nodes: LargeNodes | None,
         shared: dict[str, Any],
     ) -> ScaleEvidence:
-        """What left-out rows say about the output scale; see `gptree.estimators.evidence`."""
+        """What left-out rows say about the output scale; see `gptree.estimators.evidence`.
+
+        Of many classes some are asked, so that the choice takes no longer for more.
+        """
         assert expert is not None
         assert prior.experts is not None
+        if len(labels) > MANY_CLASSES:
+            rows, labels, log_prior = _some_classes(rows, labels, log_prior, MANY_CLASSES)
         settled, seed = expert.settled(prior.experts), shared["seed"]
         kernel = as_kernel(make_kernel("rbf", DEFAULT_SCALE), *self._placement())
 
@@ -255,6 +261,16 @@ class _TreeClassifier(ForgetMixin, OpenSetMixin, AnswersMixin, ExplainMixin, Lef
     ) -> Self:
         """Read an estimator of this class; see `gptree.load_model`, which reads any."""
         return load_estimator(folder, {cls.__name__: cls}, kernel, settings, device)
+
+
+def _some_classes(
+    rows: Rows, labels: list[Any], log_prior: np.ndarray | None, count: int
+) -> tuple[Rows, list[Any], np.ndarray | None]:
+    """The rows of so many classes, which their labels choose, numbered anew."""
+    chosen = np.sort(np.argsort(label_hashes(labels))[:count])
+    some = rows.some(np.isin(rows.codes, chosen))
+    some = replace(some, codes=np.searchsorted(chosen, some.codes))
+    return some, [labels[c] for c in chosen], None if log_prior is None else log_prior[chosen]
 
 
 def _training_data(rows: Rows, labels: list[Any], prior: ExpertPrior, log_prior: np.ndarray | None) -> TrainingData:

@@ -27,21 +27,29 @@ class Rows:
     """(n, d) mapped."""
     sphere: Tensor
     """(n, d) as the experts see them."""
-    raw: np.ndarray
-    """(n, d) as they came."""
+    given: np.ndarray
+    """Rows as they came: these, or more of which these are those of the numbers `order`."""
     codes: np.ndarray
     """(n,) class numbers."""
     held_out: np.ndarray | None
     """(n,) rows that the nodes see; None is all."""
     counted: Tensor | None = None
     """(n,) how many times each counts; None is once."""
+    order: np.ndarray | None = None
+    """(n,) which of the given rows these are; None if they are as given."""
 
     def some(self, chosen: np.ndarray) -> Rows:
         """Those marked in `chosen` (n,)."""
         at = torch.as_tensor(chosen, device=self.features.device)
         held_out = None if self.held_out is None else self.held_out[chosen]
         counted = None if self.counted is None else self.counted[at]
-        return Rows(self.features[at], self.sphere[at], self.raw[chosen], self.codes[chosen], held_out, counted)
+        order = np.flatnonzero(chosen) if self.order is None else self.order[chosen]
+        return Rows(self.features[at], self.sphere[at], self.given, self.codes[chosen], held_out, counted, order)
+
+    @property
+    def raw(self) -> np.ndarray:
+        """(n, d) as they came; a copy, which few experts ask for."""
+        return self.given if self.order is None else self.given[self.order]
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,12 +93,15 @@ def fit_prior(
     sphere = rows.sphere
     y = torch.as_tensor(rows.codes, device=sphere.device)
     calibration = None if rows.held_out is None else torch.as_tensor(rows.held_out, device=sphere.device)
-    examples = Examples.of(sphere, y, n_classes, raw=rows.raw, calibration=calibration, weights=rows.counted)
+    examples = Examples.of(sphere, y, n_classes, raw=lambda: rows.raw, calibration=calibration, weights=rows.counted)
     fit = expert.fit(examples)
+    fit = fit.computed(n_classes)
     frequencies = log_frequencies(rows, n_classes)
     own, odds = _streamed(fit, examples, rows.codes, trees, frequencies)
     again = rows.held_out is None and fit.expert.knows_left_out(sphere, y)
     left_out = LeftOutScores(fit.expert, sphere, y, n_classes, rows.counted) if again else fit.left_out
+    if isinstance(left_out, LeftOutScores) and isinstance(fit.scores, torch.Tensor):
+        left_out = left_out.knowing(fit.left_out)
     prior = ExpertPrior(fit.expert, left_out, odds, frequencies)
     if not bool(fit.usable.any()):
         return replace(prior, weights=torch.full_like(sphere[:, 0], ONE_SHOT_WEIGHT))
@@ -115,11 +126,12 @@ def _streamed(
     """The left-out probabilities of the rows' own classes (n,), and the log-odds on their paths."""
     own = torch.empty_like(examples.X[:, 0])
     table = PathTable(trees, codes, examples.X) if trees else None
-    prior = torch.as_tensor(frequencies).to(examples.X)
+    even = bool((frequencies == frequencies[0]).all())  # says nothing
+    prior = None if even else torch.as_tensor(frequencies).to(examples.X)
     for rows in examples.chunks():
         scores = fit.at(rows)
-        mine = scores.gather(1, examples.y[rows, None])[:, 0]
-        own[rows] = (mine - scores.logsumexp(1)).exp().to(own.dtype)
-        if table is not None:
-            table.add(rows, scores + prior)
+        log_p = None if table is None else table.add(rows, scores if prior is None else scores + prior)
+        if log_p is None or prior is not None:
+            log_p = scores.gather(1, examples.y[rows, None])[:, 0] - scores.logsumexp(1)
+        own[rows] = log_p.exp().to(own.dtype)
     return own, None if table is None else table.done()

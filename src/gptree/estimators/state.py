@@ -14,11 +14,11 @@ from torch import Tensor
 from gptree.estimators.evidence import SCALES, ScaleEvidence
 from gptree.estimators.feature_map import SphereMap, UnitLength, all_finite
 from gptree.estimators.row_order import direction, in_order, merged_examples
-from gptree.experts import FittedExpert, LeftOutScores, in_chunks
+from gptree.experts import MANY_CLASSES, FittedExpert, LeftOutScores, in_chunks
 from gptree.incremental import BaseState, ClassRegistry, Entry, GrownState, replay, with_classes
 from gptree.inference import PredictAt
 from gptree.maths.sphere import unit_length
-from gptree.model import ForestModel, Prediction
+from gptree.model import Beam, ForestModel, Prediction
 
 #: A label is doubtful if its left-out probability is less than this share of that of another, and than an even chance.
 DOUBTFUL = 0.1
@@ -177,8 +177,15 @@ class FittedState:
         with torch.no_grad():
             return Prediction(self.model, self.experts, self.class_log_prior, is_unit(self.feature_map))
 
+    @cached_property
+    def beam(self) -> Beam:
+        """Beam search over the trees, for a model that `Beam.takes`."""
+        with torch.no_grad():
+            many = len(self.classes) > MANY_CLASSES
+            return Beam(self.prediction, self.model, torch.float32 if many else self.X.dtype)
+
     def __getstate__(self) -> dict[str, Any]:
-        kept = {name: value for name, value in self.__dict__.items() if name != "prediction"}
+        kept = {name: value for name, value in self.__dict__.items() if name not in ("prediction", "beam")}
         return kept | {"_known_rows": {}}  # computed again when asked for
 
     def class_scores(self, features: Tensor, raw: np.ndarray) -> Tensor | None:

@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+import torch
 
+from gptree.experts import MANY_CLASSES
+from gptree.inference import PredictAt
+from gptree.model import Beam
 from gptree.settings import require
+
+if TYPE_CHECKING:
+    from gptree.estimators.state import FittedState
+
+#: Nodes of a beam, unless more classes are asked for.
+BEAM = 16
 
 
 class TopK(NamedTuple):
@@ -26,6 +36,35 @@ def check_top(k: Any, n_classes: int) -> None:
     require(
         bool(whole and 1 <= k <= n_classes), f"k must be a whole number from 1 to the {n_classes} classes, not {k!r}."
     )
+
+
+def beam_width(beam: Any, k: int, state: FittedState, predict_at: PredictAt) -> int | None:
+    """The width of the beam that the parameter stands for; None for all nodes."""
+    told = state.experts is not None or state.class_log_prior is not None  # what sub-trees outside go by
+    possible = predict_at == "mean" and told and Beam.takes(state.model)
+    if beam is None:
+        return max(BEAM, k) if possible and len(state.classes) > MANY_CLASSES else None
+    whole = isinstance(beam, int | np.integer) and not isinstance(beam, bool)
+    require(bool(whole and beam >= 1), f"beam must be a whole number, at least 1, or None, not {beam!r}.")
+    require(
+        possible or len(state.classes) == 1,
+        'this model has no beam search: it takes a prior mean, predict_at="mean", one draw a node, and a kernel "rbf" '
+        'or "matern52" that all nodes share. Leave beam=None.',
+    )
+    return int(beam) if possible else None
+
+
+def beam_top_k(state: FittedState, X: np.ndarray, k: int, width: int) -> TopK:
+    """Of raw features X (n, d), by a beam of so many nodes."""
+    features, parts = state.features(X), []
+    with torch.no_grad():
+        for rows in state.model.chunks(features, state.prediction.width):
+            p = state.beam.log_probabilities(features[rows], width).exp_()
+            best = p.topk(k, dim=1)
+            outside = p.scatter(1, best.indices, 0.0).sum(1)
+            parts.append([best.indices, best.values, outside])
+    first, p, outside = (torch.cat(part).cpu().numpy() for part in zip(*parts, strict=True))
+    return TopK(state.classes[first], p.astype(np.float64), outside.astype(np.float64))
 
 
 def top_k(labels: np.ndarray, p: np.ndarray, k: int) -> TopK:

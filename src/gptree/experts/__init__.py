@@ -7,13 +7,14 @@ from gptree.experts.adapters import PriorScores, SklearnExpert, fit_weighted
 from gptree.experts.base import Expert, Fit, FittedExpert, ScoreCache, cached
 from gptree.experts.calibration import LeftOutScorer, best_temperature, fit_tempered, temperature_centre, weighted_mean
 from gptree.experts.density import ExemplarDensity, FittedKernelDensity, KernelDensity, exemplar_density
-from gptree.experts.examples import ALONE, Examples, check_features, shot_folds
+from gptree.experts.examples import ALONE, MANY_CLASSES, Examples, check_features, shot_folds
 from gptree.experts.lda import LDA, FittedLDA, lda_scores
 from gptree.experts.left_out import LeftOutScores, in_chunks
 from gptree.experts.novel import FittedBaseNovelExpert, FittedSingle, GrownScores, NovelClassExperts, root_log_odds
 from gptree.experts.pool import FittedPool, Pool, fit_weights, pooled
 from gptree.experts.random_features import FittedRandomFeatures, RandomFeatures
 from gptree.experts.ridge import ExemplarRidge, FittedKernelRidge, FittedRidge, KernelRidge, Ridge
+from gptree.experts.shortlist import FittedShortlist
 from gptree.settings import import_modules
 
 import_modules(__name__, __path__)
@@ -21,6 +22,7 @@ import_modules(__name__, __path__)
 __all__ = [
     "ALONE",
     "LDA",
+    "MANY_CLASSES",
     "Examples",
     "ExemplarDensity",
     "ExemplarRidge",
@@ -34,6 +36,7 @@ __all__ = [
     "FittedPool",
     "FittedRandomFeatures",
     "FittedRidge",
+    "FittedShortlist",
     "FittedSingle",
     "GrownScores",
     "KernelDensity",

@@ -178,7 +178,8 @@ class PriorScores(Expert):
 
     def fit(self, examples: Examples) -> Fit:
         prior = FittedPriorScores(self.source, examples.n_classes, temperature=1.0)
-        scores = prior.scores(examples.X, examples.raw)
+        raw = examples.raw() if callable(examples.raw) else examples.raw
+        scores = prior.scores(examples.X, raw)
         rows = some(examples.calibration.nonzero()[:, 0], examples.n_classes)
         weights = balanced(examples.weights[rows], examples.y[rows])
         centre = temperature_centre(scores[rows], SPREAD, weights)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Annotated, Any, ClassVar, TypeVar
 
@@ -18,6 +18,7 @@ from gptree.settings import NamedSettings, require
 from gptree.storage import Array, Part, Serializable, Sizes, ensure
 
 MAX_DOUBLE_SIZE = 2**26  # left-out arrays beyond this size (0.5 GB) are stored in single precision
+MOST_KEPT = 2**20  # those up to this size (8 MB) are computed once and kept in memory
 
 ScoreCache = dict[Any, Any]
 """Products that experts share while they score the same rows, by what they are products of."""
@@ -68,6 +69,12 @@ class Fit:
     def at(self, rows: Tensor) -> Tensor:
         """Left-out scores (r, C) at some examples (r,)."""
         return self.scores[rows] if isinstance(self.scores, Tensor) else self.scores(rows)
+
+    def computed(self, n_classes: int) -> Fit:
+        """The same with the left-out scores of all examples computed, if they are few."""
+        if isinstance(self.scores, Tensor) or len(self.usable) * n_classes > MOST_KEPT:
+            return self
+        return replace(self, scores=self.scores(torch.arange(len(self.usable), device=self.usable.device)))
 
     @cached_property
     def left_out(self) -> Tensor:

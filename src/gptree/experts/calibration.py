@@ -23,7 +23,9 @@ from gptree.experts.examples import CHUNK_ROWS, CHUNK_SIZE, Examples
 # fewer rows than the second number: 1,000 left-out rows are enough to choose one or two numbers.
 MAX_CALIBRATION_SIZE = 2**19
 MIN_CALIBRATION_ROWS = 1_000
-MAX_GRID_SIZE = 2**25  # scores of all values of a grid at once; otherwise one value after the other
+#: Of very many classes fewer rows, so that their scores are at most so many.
+MOST_CALIBRATION_SCORES = 2**25
+MAX_GRID_SIZE = 2**28  # scores of all values of a grid at once; otherwise one value after the other
 
 BRACKET = 4.0  # log τ is sought within ± this of log τ₀
 TOLERANCE = 1e-4  # on log τ: the NLL is flat to about 1e-8 there
@@ -92,9 +94,15 @@ def balanced(weights: Tensor, labels: Tensor) -> Tensor:
 
 def some(rows: Tensor, n_classes: int) -> Tensor:
     """`rows`, or a fixed random choice of them if there are more than a calibration set needs."""
-    size = max(MAX_CALIBRATION_SIZE // n_classes, MIN_CALIBRATION_ROWS)
+    size = calibration_size(n_classes)
     shuffled = torch.randperm(len(rows), generator=torch.Generator().manual_seed(0))
     return rows[shuffled[:size].sort().values.to(rows.device)]
+
+
+def calibration_size(n_classes: int) -> int:
+    """How many rows a choice is made on, at most."""
+    at_least = min(MIN_CALIBRATION_ROWS, max(MOST_CALIBRATION_SCORES // n_classes, 1))
+    return max(MAX_CALIBRATION_SIZE // n_classes, at_least)
 
 
 class Choice(NamedTuple):
@@ -162,7 +170,7 @@ def tempered_at(scorer: LeftOutScorer, value: float, temperature: float, example
 
 def tempering_bytes(grid: int, rows: int, classes: int, itemsize: int) -> int:
     """Bytes that `fit_tempered` needs for a grid of so many values, roughly: for their scores and left-out ones."""
-    calibration = min(rows, max(MAX_CALIBRATION_SIZE // classes, MIN_CALIBRATION_ROWS))
+    calibration = min(rows, calibration_size(classes))
     at_once = grid if grid * calibration * classes <= MAX_GRID_SIZE else 2
     return itemsize * classes * ((at_once + 3) * calibration + 4 * min(rows, CHUNK_SIZE // classes + CHUNK_ROWS))
 
@@ -226,7 +234,7 @@ def best_temperature(
         low, high = (t, high) if slope < 0 else (low, t)
         newton = t - slope / curvature if curvature > 0 else math.inf
         previous, t = t, newton if low <= newton <= high else (low + high) / 2
-        if abs(t - previous) < TOLERANCE:
+        if math.isclose(t, previous, rel_tol=0, abs_tol=TOLERANCE):
             break
     nll = float(weighted_mean((math.exp(t) * gap).logsumexp(1), weights)) + (t - t0) ** 2 / (2 * n)
     return math.exp(t), nll

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from gptree.experts.base import Expert, Fit, FittedExpert, LeftOutAt, ScoreCache, positive_grid
 from gptree.experts.calibration import fit_tempered, tempered_at, tempering_bytes
-from gptree.experts.examples import CHUNK_SIZE, Examples, check_features
+from gptree.experts.examples import CHUNK_SIZE, MANY_CLASSES, Examples, check_features
 from gptree.experts.products import check_unit_length, chunks, shared_products, working_dtype
 from gptree.experts.scorers import DensityScores, FrozenDensityScores
 from gptree.maths.frozen import Parts
@@ -210,7 +210,8 @@ class _Scorer:
 
     def scores(self, grid: tuple[float, ...], rows: Tensor) -> Tensor:
         ex = self.examples
-        scores = ex.X.new_empty(len(grid), len(rows), ex.n_classes)
+        dtype = self.points.dtype if ex.n_classes > MANY_CLASSES else ex.X.dtype
+        scores = ex.X.new_empty(len(grid), len(rows), ex.n_classes, dtype=dtype)
         for fold, _, asked in ex.by_fold(rows):
             points, labels, weights, masses = self._without(fold)
             for part in chunks(len(asked), len(points), rows.device):

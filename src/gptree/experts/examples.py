@@ -13,13 +13,19 @@ from torch import Tensor
 ALONE = -1
 """The fold of an example that is left out by itself."""
 
+MANY_CLASSES = 2_000
+"""Beyond so many classes an example is scored for all of them in single precision, and by a pool in full by one expert
+only: the others look at a shortlist of the first (`gptree.experts.shortlist`)."""
+
 CHUNK_SIZE = 2**21  # scores computed at a time: 16 MB, small enough for the allocator to reuse
-CHUNK_ROWS = 64  # but no fewer rows than that: what is computed once a chunk is as large as some rows
+CHUNK_SIZE_CUDA = 2**27
+CHUNK_ROWS = 192  # but no fewer rows than that: what is computed once a chunk is as large as some rows
+BLOCK_SIZE = 2**20  # features copied at a time
 
 
 def row_chunks(rows: Tensor, n_classes: int) -> tuple[Tensor, ...]:
     """Row numbers (r,) in pieces whose scores (piece, C) are computed at a time."""
-    return rows.split(max(CHUNK_SIZE // n_classes, CHUNK_ROWS))
+    return rows.split(max((CHUNK_SIZE_CUDA if rows.is_cuda else CHUNK_SIZE) // n_classes, CHUNK_ROWS))
 
 
 def stable_order(keys: Tensor) -> Tensor:
@@ -80,7 +86,7 @@ class Examples:
     calibration : bool tensor (n,)
         Whether settings are chosen on an example.
     raw : optional
-        What the features were computed from.
+        What the features were computed from, or a function without arguments that gives it.
     """
 
     X: Tensor
@@ -119,7 +125,8 @@ class Examples:
             `shot_folds` by default. A class of two or more examples must not lie in one fold; the only example of a
             class is always left out alone.
         raw : optional
-            What the features were computed from, for experts that look at it rather than at X (`PriorScores`).
+            What the features were computed from, for experts that look at it rather than at X (`PriorScores`), or a
+            function without arguments that gives it.
         calibration : bool tensor (n,), optional
             Settings are chosen on left-out predictions of these examples alone. Give them where a network was trained
             on the others.
@@ -185,6 +192,11 @@ class Examples:
     def chunks(self) -> tuple[Tensor, ...]:
         """All rows in pieces whose scores are computed at a time; a piece meets few folds."""
         return row_chunks(stable_order(self.folds), self.n_classes)
+
+    def blocks(self) -> tuple[Tensor, ...]:
+        """All rows in order, so many at a time that copies of their features are no burden."""
+        step = max(1, (CHUNK_SIZE_CUDA if self.y.is_cuda else BLOCK_SIZE) // self.X.shape[1])
+        return torch.arange(len(self), device=self.y.device).split(step)
 
     def by_fold(self, rows: Tensor) -> Iterator[tuple[int, Tensor, Tensor]]:
         """For every fold that meets `rows`: its number, its members, and the positions in `rows` of those asked for.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, reduce
 from typing import Annotated, Any
 
 import torch
@@ -11,12 +11,15 @@ from torch import Tensor
 
 from gptree.experts.base import Expert, Fit, FittedExpert, LeftOutAt, ScoreCache, cached, positive_grid
 from gptree.experts.calibration import fit_tempered, tempered_at, tempering_bytes, weighted_mean
-from gptree.experts.examples import ALONE, Examples, check_features
+from gptree.experts.examples import ALONE, MANY_CLASSES, Examples, check_features
 from gptree.experts.scorers import LinearScores
 from gptree.maths.frozen import Parts
 from gptree.settings import require
 from gptree.storage import Array, Number
 
+#: From so many degrees of freedom on, leaving a row out of the covariance moves the scores of all other classes alike,
+#: but for 0.02 nats; below, what moves them costs another product with all class means.
+STEADY_FREEDOM = 2e5
 #: The share of a count at which nothing is left of it but rounding.
 LEFT = 1e-6
 
@@ -285,41 +288,61 @@ class _Scorer:
         self.examples, self.grid, self.fallback = examples, settings.shrinkages, max(settings.shrinkages)
         self.moments = _Moments.of(examples)
         assert self.moments.x is not None
-        self.x, self.means = self.moments.x, self.moments.means
+        self.x = self.moments.x
+        self.means = self.moments.means.to(self.x.dtype)
+        self.steady = examples.n_classes > MANY_CLASSES and self.moments.freedom >= STEADY_FREEDOM
         self._last: tuple[tuple[int, int], tuple[Tensor, Tensor, Tensor]] | None = None
         self._measure(settings.count_weight)
 
     def _measure(self, count_weight: float) -> None:
         """Terms that depend on an example and λ only, for all λ at once: arrays (n, grid), and ρD (grid)."""
-        ex = self.examples
-        moments = self.moments
-        self.A = torch.stack([_precisions(moments.variances, moments.isotropic, value) for value in self.grid])
-        r = self.x - self.means[ex.y]
-        left, gaps = self._class_gaps(r)
-        self.xAx, self.xAr = self.x.square() @ self.A.T, (self.x * r) @ self.A.T
-        n, w = ex.counts[ex.y][:, None], ex.weights[:, None]
-        a = (1 - ex.X.new_tensor(self.grid)) / moments.freedom * n / torch.where(ex.usable[:, None], n - w, n) * w
-        self.downdate = a / (1 - a * (r.square() @ self.A.T))
-        self.to_class = gaps.square() @ self.A.T + self.downdate * ((gaps * r) @ self.A.T).square()
+        ex, moments = self.examples, self.moments
+        A = torch.stack([_precisions(moments.variances, moments.isotropic, value) for value in self.grid])
+        self.A = A.to(self.x.dtype)
+        left, cell, removed = self._cells()
+        parts = [self._terms(rows, left, removed[cell[rows]]) for rows in ex.blocks()]
+        self.xAx, self.xAr, self.rAr, self.downdate, self.to_class = map(torch.cat, zip(*parts, strict=True))
         n, rows = left.clamp(min=1), ex.calibration_rows
         D = weighted_mean((n / (n + 1) * self.to_class.T)[:, rows].T, ex.weights[rows])
         D = D.nan_to_num(nan=float(len(moments.centre)))  # no class has two examples: its expectation
         self.count_penalties = (count_weight * D).tolist()
 
-    def _class_gaps(self, r: Tensor) -> tuple[Tensor, Tensor]:
-        """`counts` of the same class left without each example's fold (n,), and the gap δ to their mean (n, r)."""
+    def _terms(self, rows: Tensor, left: Tensor, removed: Tensor) -> tuple[Tensor, ...]:
+        """xᵀAx, xᵀAr, rᵀAr, a / (1 − a rᵀAr) and the distance to the own class, (len(rows), grid) each."""
+        ex, x, r = self.examples, self.x[rows], self._residuals(rows)
+        gaps = r + removed / left[rows, None].to(r)  # μ without the cell is μ − Σ_cell w r / left
+        n, w = ex.counts[ex.y[rows]][:, None], ex.weights[rows, None]
+        usable = ex.usable[rows, None]
+        a = (1 - ex.X.new_tensor(self.grid)) / self.moments.freedom * n / torch.where(usable, n - w, n) * w
+        rAr = r.square() @ self.A.T
+        downdate = a.to(rAr) / (1 - a.to(rAr) * rAr)
+        to_class = gaps.square() @ self.A.T + downdate * ((gaps * r) @ self.A.T).square()
+        return x.square() @ self.A.T, (x * r) @ self.A.T, rAr, downdate, to_class
+
+    def _residuals(self, rows: Tensor) -> Tensor:
+        return self.x[rows] - self.means[self.examples.y[rows]]
+
+    def _cells(self) -> tuple[Tensor, Tensor, Tensor]:
+        """`counts` of an example's class left without its fold (n,), its cell, and the sum Σ w r of every cell.
+
+        A cell is what is left out of a class together.
+        """
         ex = self.examples
         alone = ~torch.arange(len(ex), device=ex.y.device)  # −1, −2, …: a cell of its own for each
         cells = torch.where(ex.folds == ALONE, alone, ex.folds * ex.n_classes + ex.y)
         numbers, cell = cells.unique(return_inverse=True)
-        removed = r.new_zeros(len(numbers), r.shape[1]).index_add_(0, cell, r * ex.weights[:, None])
+        removed = self.x.new_zeros(len(numbers), self.x.shape[1])
+        for rows in ex.blocks():
+            removed.index_add_(0, cell[rows], self._residuals(rows) * ex.weights[rows, None].to(removed))
         gone = ex.weights.new_zeros(len(numbers)).index_add_(0, cell, ex.weights)
-        left = torch.where(ex.usable, ex.counts[ex.y] - gone[cell], 1)
-        # μ without the cell is μ − Σ_cell w r / left
-        return left, r + removed[cell] / left[:, None]
+        return torch.where(ex.usable, ex.counts[ex.y] - gone[cell], 1), cell, removed
 
     def scores(self, grid: tuple[float, ...], rows: Tensor) -> Tensor:
         ex = self.examples
+        fold = int(ex.folds[rows[0]]) if len(rows) > 0 else ALONE
+        if len(grid) == 1 and fold != ALONE and bool((ex.folds[rows] == fold).all()):  # without a copy
+            members = (ex.folds == fold).nonzero()[:, 0]
+            return self._scores_of(rows, fold, members, self.grid.index(grid[0]))[None]
         scores = self.x.new_empty(len(grid), len(rows), ex.n_classes)
         for j, k in enumerate(map(self.grid.index, grid)):
             for fold, members, at in ex.by_fold(rows):
@@ -330,28 +353,45 @@ class _Scorer:
             single, y = rows[alone], ex.y[rows[alone]]
             scores[j, alone] = self._scores_of(single, ALONE, single, k)
             left = ex.counts[y] - torch.where(ex.usable, ex.weights, ex.counts[ex.y])[single]
-            scores[j, alone, y] = lda_scores(self.to_class[single, k], left, self.count_penalties[k])
+            scores[j, alone, y] = lda_scores(self.to_class[single, k], left.to(scores), self.count_penalties[k])
         return scores
 
     def _scores_of(self, rows: Tensor, fold: int, members: Tensor, k: int) -> Tensor:
         """(len(rows), C) scores with the k-th λ, class means and counts without a fold."""
         weighted, norms, left = self._without(fold, members, k)
+        if self.steady:
+            return self._steady_scores(rows, k, weighted, norms, left)
         distances = torch.addmm(norms, self.x[rows], weighted, alpha=-2).add_(self.xAx[rows, k, None])
-        r = self.x[rows] - self.means[self.examples.y[rows]]
-        cross = torch.addmm(self.xAr[rows, k, None], r, weighted, alpha=-1)  # δᵀAr
+        cross = torch.addmm(self.xAr[rows, k, None], self._residuals(rows), weighted, alpha=-1)  # δᵀAr
         distances.add_(cross.square_().mul_(self.downdate[rows, k, None]))
         return lda_scores(distances, left, self.count_penalties[k])
 
+    def _steady_scores(self, rows: Tensor, k: int, weighted: Tensor, bias: Tensor, left: Tensor) -> Tensor:
+        """The same where δᵀAr may be rᵀAr for all classes but the example's own: one product."""
+        lengths = self.xAx[rows, k] + self.downdate[rows, k] * self.rAr[rows, k].square()
+        scores = torch.addmm(bias, torch.cat([self.x[rows], lengths[:, None]], 1), weighted)
+        y = self.examples.y[rows]
+        own = lda_scores(self.to_class[rows, k], left[y], self.count_penalties[k])
+        scores[torch.arange(len(rows), device=rows.device), y] = own
+        return scores
+
     def _without(self, fold: int, members: Tensor, k: int) -> tuple[Tensor, Tensor, Tensor]:
-        """A μ_c (r, C), μ_cᵀ A μ_c (C,) and counts (C,) without a fold; those of the last one asked for are kept."""
+        """A μ_c (r, C), μ_cᵀ A μ_c (C,) and counts (C,) without a fold; those of the last one asked for are kept.
+
+        Where scores are steady, what they are made of: the first with −½ below it, times n_c/(n_c+1), and a bias.
+        """
         if self._last is None or self._last[0] != (fold, k):
-            ex, means, left = self.examples, self.means, self.examples.counts
+            ex, means, left = self.examples, self.means, self.examples.counts.to(self.x.dtype)
             if fold != ALONE:
-                left = ex.counts - ex.fold_counts[fold]
-                inside = self.x[members] * ex.weights[members, None]
-                means = (self.means * ex.counts[:, None] - ex.class_sums(inside, members)) / left[:, None]
-            weighted = (means * self.A[k]).T
-            self._last = (fold, k), (weighted, means.square() @ self.A[k], left)
+                left = (ex.counts - ex.fold_counts[fold]).to(left)
+                inside = self.x[members] * ex.weights[members, None].to(left)
+                means = (self.means * ex.counts[:, None].to(left) - ex.class_sums(inside, members)) / left[:, None]
+            weighted, norms = (means * self.A[k]).T, means.square() @ self.A[k]
+            if self.steady:
+                share = left.clamp(min=1) / (left.clamp(min=1) + 1)
+                weighted = torch.cat([weighted, torch.full_like(weighted[:1], -0.5)]).mul_(share)
+                norms = lda_scores(norms, left, self.count_penalties[k])
+            self._last = (fold, k), (weighted, norms, left)
         return self._last[1]
 
     def fitted(self, value: float, temperature: float) -> FittedLDA:
@@ -374,21 +414,37 @@ class _Moments:
     @classmethod
     def of(cls, examples: Examples, rows: bool = True) -> _Moments:
         n, d = examples.X.shape
-        weights = examples.weights
+        weights, blocks = examples.weights, examples.blocks()
         centre = weighted_mean(examples.X, weights)
-        x = examples.X - centre
-        span = torch.linalg.qr(x.T).Q if d > n else None
-        x = x if span is None else x @ span
-        freedom = _freedom(examples)
-        means = examples.class_means(x)
-        residuals = x - means[examples.y]
-        variances, basis = torch.linalg.eigh((residuals * weights[:, None]).T @ residuals / freedom)
+        span = torch.linalg.qr((examples.X - centre).T).Q if d > n else None
+
+        def coordinates(some: Tensor, basis: Tensor | None) -> Tensor:
+            x = examples.X[some] - centre
+            return x if basis is None else x @ basis
+
+        def class_means(basis: Tensor | None) -> Tensor:
+            parts = (examples.class_sums(coordinates(some, basis) * weights[some, None], some) for some in blocks)
+            return reduce(torch.add, parts) / examples.counts[:, None]
+
+        freedom, means = _freedom(examples), class_means(span)
+        scatter, squares = [], []
+        for some in blocks:
+            x = coordinates(some, span)
+            residuals = x - means[examples.y[some]]
+            scatter.append((residuals * weights[some, None]).T @ residuals)
+            squares.append(x.square().sum(1))
+        variances, basis = torch.linalg.eigh(reduce(torch.add, scatter) / freedom)
         variances = variances.clamp(min=0)
-        isotropic = _trace(variances, x, d, scale=float(centre.square().sum()), weights=weights) / d
-        x = x @ basis if rows else None
-        means = means @ basis if x is None else examples.class_means(x)
-        basis = basis if span is None else span @ basis
-        return cls(centre, basis, variances, isotropic, freedom, x, means)
+        spread = float(weighted_mean(torch.cat(squares), weights))
+        isotropic = _trace(variances, spread, d, scale=float(centre.square().sum())) / d
+        within, basis = basis, basis if span is None else span @ basis
+        if not rows:
+            return cls(centre, basis, variances, isotropic, freedom, None, means @ within)
+        dtype = torch.float32 if examples.n_classes > MANY_CLASSES else examples.X.dtype
+        x = examples.X.new_empty(n, basis.shape[1], dtype=dtype)
+        for some in blocks:
+            x[some] = coordinates(some, basis).to(dtype)
+        return cls(centre, basis, variances, isotropic, freedom, x, class_means(basis))
 
     def fitted(self, examples: Examples, shrinkage: float, count_penalty: float, temperature: float) -> FittedLDA:
         return FittedLDA(
@@ -414,10 +470,9 @@ def _freedom(examples: Examples) -> float:
     return int(freedom) if freedom.is_integer() else freedom
 
 
-def _trace(variances: Tensor, x: Tensor, d: int, scale: float, weights: Tensor | None = None) -> float:
-    """tr(S_w); half the total spread if there is none within classes (one shot, copies); d if there is none at all."""
-    eps = torch.finfo(x.dtype).eps
-    within, total = float(variances.sum()), float(weighted_mean(x.square().sum(1), weights))
+def _trace(variances: Tensor, total: float, d: int, scale: float) -> float:
+    """tr(S_w); half the `total` spread if there is none within classes (one shot, copies); d if there is none."""
+    eps, within = torch.finfo(variances.dtype).eps, float(variances.sum())
     if total <= (100 * eps) ** 2 * scale:
         return float(d)
     return within if within > eps * total else total / 2

@@ -10,11 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gptree.experts.base import FittedExpert, LeftOutAt, dense_left_out
+from gptree.experts.base import MOST_KEPT, FittedExpert, LeftOutAt, dense_left_out
 from gptree.experts.examples import Examples, row_chunks
-
-#: So many numbers are computed once and kept, 8 MB.
-MOST_KEPT = 2**20
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,6 +70,12 @@ class LeftOutScores:
     def _computed(self, rows: Tensor) -> Tensor:
         log_p = self._at(rows).log_softmax(1)
         return log_p if self.log_prior is None else log_p + self.log_prior
+
+    def knowing(self, log_p: Tensor) -> LeftOutScores:
+        """Itself, told what it would compute for all rows (n, C)."""
+        if log_p.numel() <= MOST_KEPT:
+            self.__dict__["_kept"] = log_p
+        return self
 
     def chunks(self) -> tuple[Tensor, ...]:
         """All rows in pieces that are computed at a time."""

@@ -13,7 +13,7 @@ from scipy.optimize import minimize
 from torch import Tensor
 
 from gptree.experts.base import Expert, Fit, FittedExpert, LeftOutAt, ScoreCache, require_expert
-from gptree.experts.calibration import MAX_CALIBRATION_SIZE, MIN_CALIBRATION_ROWS, CalibrationRows, weighted_mean
+from gptree.experts.calibration import CalibrationRows, calibration_size, weighted_mean
 from gptree.experts.density import KernelDensity
 from gptree.experts.examples import Examples
 from gptree.experts.lda import LDA
@@ -86,14 +86,19 @@ class Pool(Expert):
         return Pool(tuple(expert.on_exemplars(rows, weights) for expert in self.experts))
 
     def fit_bytes(self, rows: int, columns: int, classes: int, itemsize: int) -> int:
-        chosen_on = min(rows, max(MAX_CALIBRATION_SIZE // classes, MIN_CALIBRATION_ROWS))
+        chosen_on = min(rows, calibration_size(classes))
         asked = self.asked(classes)
         logs = 3 * itemsize * chosen_on * classes * len(asked)  # and two of their size for the weights
         held = itemsize * rows * columns * len(asked)  # features, as each expert sees them
         return logs + held + max(expert.fit_bytes(rows, columns, classes, itemsize) for expert in asked)
 
     def fit(self, examples: Examples) -> Fit:
-        fits = [expert.fit(examples) for expert in self.asked(examples.n_classes)]
+        from gptree.experts.shortlist import fit_shortlist, takes_shortlist  # which builds on this module
+
+        asked = self.asked(examples.n_classes)
+        if takes_shortlist(asked, examples.n_classes):
+            return fit_shortlist(asked, examples)
+        fits = [expert.fit(examples) for expert in asked]
         calibration, dtype = CalibrationRows.of(examples), examples.X.dtype
         logs = torch.stack([calibration.see(fit.at(calibration.rows).to(dtype).log_softmax(1)) for fit in fits])
         weights = robust_weights(logs, calibration.labels, calibration.balanced)
@@ -206,7 +211,7 @@ def robust_weights(logs: Tensor, labels: Tensor, counts: Tensor | None = None) -
             return plain
         believed = beliefs if counts is None else beliefs * counts
         previous, weights = weights, pool_weights(logs, labels, counts=believed, start=weights)
-        if float((weights - previous).abs().max()) < NOISE_TOLERANCE:
+        if torch.allclose(weights, previous, rtol=0, atol=NOISE_TOLERANCE):
             break
     total = len(labels) if counts is None else float(counts.sum())
     gain = likelihood(own(weights), noise, k) - likelihood(before, 1 / (total + 1), k)
@@ -277,8 +282,8 @@ def pool_weights(
             new = objective(proposal)
             if new <= bound + DESCENT * float(gradient @ (proposal - w)):
                 break
-        moved, w, value = float((proposal - w).abs().max()), proposal, new
-        if moved < TOLERANCE:
+        previous, w, value = w, proposal, new
+        if torch.allclose(w, previous, rtol=0, atol=TOLERANCE):
             break
     return w
 

@@ -5,7 +5,7 @@ What is the same for all classes cancels in the log-odds of every node: nothing 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -113,6 +113,162 @@ class FrozenDensityScores(DensityScores):
 
     def _added(self, terms: Tensor) -> Tensor:
         return self.sums(terms)
+
+
+#: Sizes of classes: those up to a size of this grid are compared with a row as if they had it.
+SIZES = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 15, 18, 22, 27, 33, *(int(33 * 1.25**k) for k in range(1, 60)))
+PAIR_NUMBERS = 2**22  # coordinates of points gathered at a time
+PAIR_NUMBERS_CUDA = 2**29
+
+
+class ClassPoints(nn.Module):
+    """The points of every class, to be compared with rows class by class.
+
+    Parameters
+    ----------
+    points : tensor (n, d)
+    labels : int64 tensor (n,)
+        Every class has one.
+    weights : tensor (n,)
+    masses : tensor (C,)
+        The sums of the weights of each class.
+    """
+
+    points: Tensor
+    weights: Tensor
+    masses: Tensor
+    counts: Tensor
+    starts: Tensor
+    order: Tensor | None
+
+    def __init__(self, points: Tensor, labels: Tensor, weights: Tensor, masses: Tensor) -> None:
+        super().__init__()
+        counts = torch.bincount(labels, minlength=len(masses))
+        in_order = bool((labels.diff() >= 0).all())
+        self.alike = bool((weights == 1).all())
+        self.size = int(counts.max()) if bool((counts == counts[0]).all()) else 0
+        """How many points each class has, if all have as many."""
+        for name, values in (
+            ("points", points),
+            ("weights", weights),
+            ("masses", masses),
+            ("counts", counts),
+            ("starts", counts.cumsum(0) - counts),
+            ("order", None if in_order else labels.argsort(stable=True)),
+        ):
+            self.register_buffer(name, values)
+
+    def scores(
+        self,
+        x: Tensor,
+        classes: Tensor,
+        sharpness: float,
+        temperature: float,
+        masses: Tensor | None = None,
+        hidden: Callable[[Tensor, Tensor], Tensor] | None = None,
+    ) -> Tensor:
+        """τ log mean of exp(β (⟨x, x_i⟩ − 1)) over the points of some classes of each row, (T, k); −∞ without points.
+
+        Parameters
+        ----------
+        x : tensor (T, d)
+        classes : int64 tensor (T, k)
+        sharpness, temperature : float
+            β and τ.
+        masses : tensor (T, k), optional
+            What the sums are divided by, if not the masses of the classes.
+        hidden : function, optional
+            From numbers of rows (q,) and points (q, s) to those that are left out of the sums.
+        """
+        x, flat = x.to(self.points.dtype), classes.flatten()
+        rows = torch.arange(len(x), device=x.device).repeat_interleave(classes.shape[1])
+        sums = x.new_empty(len(flat))
+        for size, pairs in self._by_size(flat):
+            numbers = PAIR_NUMBERS_CUDA if x.is_cuda else PAIR_NUMBERS
+            for some in pairs.split(max(1, numbers // (size * x.shape[1]))):
+                place = torch.arange(size, device=x.device).expand(len(some), -1)
+                missing = place >= self.counts[flat[some], None]
+                place = (place + self.starts[flat[some], None]).clamp_(max=len(self.points) - 1)
+                place = place if self.order is None else self.order[place]
+                g = (self.points[place] @ x[rows[some], :, None])[..., 0]
+                terms = g.sub_(1.0).mul_(sharpness)
+                if not self.alike:
+                    terms = terms + self.weights[place].log()
+                out = missing if hidden is None else missing | hidden(rows[some], place)
+                sums[some] = terms.masked_fill_(out, -torch.inf).logsumexp(1)
+        masses = self.masses[classes] if masses is None else masses.to(sums)
+        return (sums.view_as(classes) - masses.log()).mul_(temperature)
+
+    def _by_size(self, classes: Tensor) -> Iterator[tuple[int, Tensor]]:
+        """Places of classes (P,) that are compared as if they had the same size, with the size."""
+        everyone = torch.arange(len(classes), device=classes.device)
+        if self.size:
+            yield self.size, everyone
+            return
+        grid = torch.tensor(SIZES, device=classes.device)
+        sizes = grid[torch.searchsorted(grid, self.counts[classes])]
+        for size in sizes.unique().tolist():
+            yield size, everyone[sizes == size]
+
+
+class ShortlistScores(nn.Module):
+    """Scores of one expert for all classes, and of densities for those that it finds best; see `with_tail`."""
+
+    def __init__(
+        self,
+        guide: nn.Module,
+        densities: Sequence[tuple[ClassPoints, float, float]],
+        weights: Sequence[float],
+        slopes: Sequence[float],
+        size: int,
+    ) -> None:
+        super().__init__()
+        self.guide, self.points = guide, nn.ModuleList([points for points, *_ in densities])
+        self.settings = [tuple(settings) for _, *settings in densities]
+        self.weights, self.slopes, self.size = tuple(weights), tuple(slopes), size
+
+    def forward(self, rows: Rows) -> Tensor:
+        guide = self.guide(rows)
+        shortlist = best_classes(guide, self.size)
+        points: Any = self.points
+        found = [each.scores(rows.x, shortlist, *given) for each, given in zip(points, self.settings, strict=True)]
+        return with_tail(guide, shortlist, found, self.weights, self.slopes)
+
+
+def best_classes(guide: Tensor, size: int) -> Tensor:
+    """The classes of the highest scores (T, C), the best first, (T, k)."""
+    return guide.topk(min(size, guide.shape[1]), dim=1).indices
+
+
+def with_tail(
+    guide: Tensor, shortlist: Tensor, found: Sequence[Tensor], weights: Sequence[float], slopes: Sequence[float]
+) -> Tensor:
+    """Σ_k w_k score_k (T, C), where all but the first expert have scored a shortlist of classes only.
+
+    Elsewhere score_k is slope_k · score_1 + the level of the row, which is the mean of what is missing to it over the
+    worse half of the shortlist.
+
+    Parameters
+    ----------
+    guide : tensor (T, C)
+        score_1; it is overwritten.
+    shortlist : int64 tensor (T, k)
+        The best first.
+    found : sequence of tensors (T, k)
+        The scores of each of the others there.
+    weights, slopes : of all experts.
+    """
+    near = guide.gather(1, shortlist)
+    worse, total, level = near.shape[1] // 2, weights[0] * near, torch.zeros_like(near[:, :1])
+    for scores, weight, slope in zip(found, weights[1:], slopes[1:], strict=True):
+        above = scores.to(near) - slope * near
+        known = above > -torch.inf  # of a class whose only example is left out there is nothing to score by
+        above = torch.where(known, above, 0.0)
+        mean = above[:, worse:].sum(1, keepdim=True) / known[:, worse:].sum(1, keepdim=True).clamp(min=1)
+        total = total + weight * (slope * near + torch.where(known, above, mean))
+        level = level + weight * mean
+    factor = weights[0] + sum(weight * slope for weight, slope in zip(weights[1:], slopes[1:], strict=True))
+    return guide.mul_(factor).add_(level).scatter_(1, shortlist, total)
 
 
 class RandomRows(nn.Module):

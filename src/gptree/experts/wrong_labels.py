@@ -11,6 +11,8 @@ does not grow with overlap alone, and is taken to be 0 unless the rows speak cle
 
 from __future__ import annotations
 
+import math
+
 from torch import Tensor
 
 from gptree.experts.calibration import weighted_mean
@@ -99,7 +101,7 @@ def label_noise(own: Tensor, n_classes: int, counts: Tensor | None = None) -> fl
     noise = START
     for _ in range(STEPS):
         previous, noise = noise, float(1 - weighted_mean(right_label(own, noise, n_classes), counts))
-        if abs(noise - previous) < TOLERANCE:
+        if math.isclose(noise, previous, rel_tol=0, abs_tol=TOLERANCE):
             break
     if noise < LEAST_NOISE:
         return 0.0

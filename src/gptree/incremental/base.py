@@ -39,6 +39,7 @@ from gptree.inference import (
     Inference,
     NodePredictor,
     PredictAt,
+    on_rows,
 )
 from gptree.model import (
     ForestModel,
@@ -252,5 +253,5 @@ def _on_rows(model: ForestModel, rows: Tensor) -> ForestModel:
     place = rows.new_full((len(grams.X),), len(rows))  # where there is none
     place[rows] = torch.arange(len(rows), device=rows.device)
     fewer = Grams(grams.kernel, grams.X[rows].clone(), model.memory_budget)
-    moved = [replace(p, rows=place[p.rows]) for p in posteriors]
+    moved = [on_rows(p, place) for p in posteriors]
     return replace(model, predictor=NodePredictor(fewer, moved, model.memory_budget))

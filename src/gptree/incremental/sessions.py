@@ -22,8 +22,8 @@ from gptree.incremental.kernels import joined_kernels
 from gptree.incremental.memorised import class_spreads, wider
 from gptree.incremental.state import BaseState, GrownState, GrowthConfig
 from gptree.incremental.strategies import Placement
-from gptree.inference import Diagnostics, Grams, NodePredictor, fit_nodes
-from gptree.maths.kernels import node_kernels
+from gptree.inference import Diagnostics, Grams, NodePredictor, fit_nodes, on_rows
+from gptree.maths.kernels import batch_shape, node_kernels
 from gptree.maths.sphere import unit_length
 from gptree.model import ForestModel, PathOdds, PathTable, TrainingData, node_problems
 from gptree.model.node_data import NEW
@@ -390,12 +390,12 @@ def _fitted(
     posteriors = source.predictor.posteriors if keeps else ()
     n_fitted = sum(len(p.nodes) for p in posteriors)
     problems, node_of = node_problems(trees, data, config.large_nodes, config.seed, known, n_fitted)
-    own = len(kernel.batch_shape) > 0
+    own = len(batch_shape(kernel)) > 0
     new_kernel = node_kernels(config.kernel, len(problems)) if own and config.kernel is not None else kernel
     fits = fit_nodes(
         problems, new_kernel, data.X, config.inference, memory_budget=config.memory_budget, n_jobs=config.n_jobs
     )
-    new = [replace(p, nodes=p.nodes + n_fitted, rows=rows[p.rows]) for p in fits.posteriors]
+    new = [replace(on_rows(p, rows), nodes=p.nodes + n_fitted) for p in fits.posteriors]
     kernel = joined_kernels(kernel, new_kernel) if own and keeps else new_kernel
     grams = Grams(kernel, features, config.memory_budget)
     predictor = NodePredictor(grams, (*posteriors, *new), config.memory_budget)

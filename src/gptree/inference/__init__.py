@@ -21,12 +21,15 @@ from gptree.inference.limits import (
 from gptree.inference.nodes import NodeBatch, NodeProblem, generators, make_batches
 from gptree.inference.posterior import (
     DensePosterior,
+    InducingPosterior,
     LinearPosterior,
     NodePosterior,
     PooledDensePosterior,
     PooledLinearPosterior,
+    SitesPosterior,
     SparsePosterior,
     make_posterior,
+    on_rows,
     select,
 )
 from gptree.inference.predict import NodePredictor, PredictAt
@@ -43,6 +46,7 @@ __all__ = [
     "Gibbs",
     "Grams",
     "InducingPoints",
+    "InducingPosterior",
     "Inference",
     "LargeNodes",
     "LearnKernel",
@@ -55,6 +59,7 @@ __all__ = [
     "PooledDensePosterior",
     "PooledLinearPosterior",
     "PredictAt",
+    "SitesPosterior",
     "SparsePosterior",
     "SparseVariational",
     "SubsetOfData",
@@ -66,6 +71,7 @@ __all__ = [
     "learn_kernel",
     "make_batches",
     "make_posterior",
+    "on_rows",
     "select",
     "split_r_hat",
 ]

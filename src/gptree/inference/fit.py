@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from typing import Any
 
 import torch
@@ -15,7 +15,7 @@ from gptree.inference.base import Diagnostics, Inference
 from gptree.inference.grams import Grams
 from gptree.inference.learn_kernel import learn_kernel
 from gptree.inference.nodes import NodeBatch, NodeProblem
-from gptree.inference.posterior import NodePosterior
+from gptree.inference.posterior import NodePosterior, on_rows
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,7 @@ def _fit_parallel(
     results = []
     fitted: list[Any] = list(Parallel(n_jobs=n_jobs)(tasks))
     for batch, rows, (posterior, diagnostics) in zip(batches, used, fitted, strict=True):
-        results.append((replace(posterior, rows=rows[posterior.rows]), diagnostics))
+        results.append((on_rows(posterior, rows), diagnostics))
         if progress is not None:
             progress(len(batch))
     return results

@@ -9,7 +9,15 @@ from torch import Tensor, nn
 
 from gptree.inference.grams import Grams
 from gptree.inference.layer import LinearMeans, NodeLayer, NodeMeans, SharedMeans
-from gptree.inference.posterior import EXPLICIT_ORDER, DensePosterior, LinearPosterior, NodePosterior, SparsePosterior
+from gptree.inference.posterior import (
+    EXPLICIT_ORDER,
+    DensePosterior,
+    InducingPosterior,
+    LinearPosterior,
+    NodePosterior,
+    SitesPosterior,
+    SparsePosterior,
+)
 from gptree.maths.frozen import NotFrozenError, Rows
 from gptree.maths.linalg import triangular_inverse
 
@@ -79,7 +87,7 @@ class FrozenVariances(nn.Module):
                 assert k is not None
                 cross, variance = k[places], prior
             variance = variance - _norms(self.get_buffer(f"taken_{i}"), cross)
-            if kind == SparsePosterior.kind:
+            if kind in (SparsePosterior.kind, SitesPosterior.kind):
                 variance = variance + _norms(self.get_buffer(f"added_{i}"), cross)
             out.append(variance.clamp(min=0.0))
         return out
@@ -88,7 +96,7 @@ class FrozenVariances(nn.Module):
 def _inverses(p: NodePosterior, grams: Grams) -> dict[str, Tensor]:
     """R and Q, (S or 1, V, r, r) each."""
     factors = p.factoriser(grams)(slice(0, p.factors))
-    if isinstance(p, SparsePosterior):
+    if isinstance(p, InducingPosterior):
         root, factor = factors
         taken = triangular_inverse(root)
         return {"taken": taken[None], "added": torch.linalg.solve_triangular(factor, taken, upper=False)[None]}

@@ -91,7 +91,7 @@ class Gibbs(Inference):
 def _normals(batch: NodeBatch, draws: int, width: int | None, random: list[torch.Generator]) -> Tensor:
     """Standard normals (draws, V, width) from each node's generator; None is one a point, zero on padding."""
     size = batch.rows.shape[1] if width is None else width
-    out = torch.zeros(draws, len(batch), size, dtype=batch.mu.dtype, device=batch.mu.device)
+    out = batch.mu.new_zeros(draws, len(batch), size)
     for v, (n, generator) in enumerate(zip(batch.sizes, random, strict=True)):
         count = n if width is None else width
         out[:, v, :count] = torch.randn(draws, count, generator=generator, dtype=out.dtype, device=out.device)

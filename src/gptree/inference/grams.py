@@ -11,7 +11,10 @@ from torch import Tensor
 
 from gptree.inference.nodes import LARGEST_PADDED_CPU, LARGEST_PADDED_CUDA, NodeBatch, NodeProblem, make_batches
 from gptree.maths.conditional import FunctionSpace, Space, WeightSpace
-from gptree.maths.kernels import gram, gram_diagonal, kernel_at, linear_features
+from gptree.maths.kernels import batch_shape, gram, gram_diagonal, kernel_at, linear_features
+
+#: Coordinates of points that are gathered at a time.
+GATHERED_NUMBERS = 2**22
 
 
 def finite(matrix: Tensor) -> Tensor:
@@ -40,7 +43,7 @@ class Grams:
     def __init__(self, kernel: Kernel, X: Tensor, memory_budget: int = 0) -> None:
         self.kernel = kernel
         self.X = X
-        self.per_node = len(kernel.batch_shape) > 0
+        self.per_node = len(batch_shape(kernel)) > 0
         self.features = None if self.per_node else linear_features(kernel, X)
         self._cache_bytes = memory_budget // 4
         self._full: Tensor | None = None
@@ -76,9 +79,9 @@ class Grams:
             return finite(gram(kernel_at(self.kernel, nodes), self.X[rows], self.X[columns]))
         if self.features is not None:
             return finite(self.features[rows] @ self.features[columns].mT)
-        return finite(
-            torch.stack([gram(self.kernel, self.X[r], self.X[c]) for r, c in zip(rows, columns, strict=True)])
-        )
+        step = max(1, GATHERED_NUMBERS // ((rows.shape[1] + columns.shape[1]) * self.X.shape[1]))
+        parts = zip(rows.split(step), columns.split(step), strict=True)
+        return finite(torch.cat([gram(self.kernel, self.X[r], self.X[c]) for r, c in parts]))
 
     def diagonal(self, nodes: Tensor, rows: Tensor) -> Tensor:
         kernel = kernel_at(self.kernel, nodes) if self.per_node else self.kernel
@@ -96,7 +99,8 @@ class Grams:
         largest_padded = LARGEST_PADDED_CUDA if self.X.is_cuda else LARGEST_PADDED_CPU
         gathers_features = self.per_node or self.features is not None
         width = self.X.shape[1] * gathers_features
-        return list(make_batches(problems, self.X.dtype, work // 3, largest_padded, width, self.uses_weight_space))
+        made = make_batches(problems, self.X.dtype, work // 3, largest_padded, width, self.uses_weight_space)
+        return [batch.to(self.X.device) for batch in made]
 
     def space(self, batch: NodeBatch) -> tuple[Space, Tensor | None, Tensor]:
         """The conditional of a batch, in the form that suits kernel and sizes.
@@ -128,9 +132,8 @@ class Grams:
     def node_grams(self, batch: NodeBatch) -> Tensor:
         """K (V, N, N) with the identity on padded points: independent of all others, so K still has a root."""
         K = self.block(batch.nodes, batch.rows, batch.rows)
-        padded = batch.b.new_zeros(batch.rows.shape, dtype=torch.bool)
-        for v, n in enumerate(batch.sizes):
-            padded[v, n:] = True
+        sizes = torch.tensor(batch.sizes, device=K.device)
+        padded = torch.arange(batch.rows.shape[1], device=K.device) >= sizes[:, None]
         if not bool(padded.any()):
             return K
         K = K.masked_fill(padded.unsqueeze(-1) | padded.unsqueeze(-2), 0.0)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from gptree.inference.grams import Grams, finite
 from gptree.inference.posterior import LinearPosterior, NodePosterior
 from gptree.maths.frozen import Chosen, NotFrozenError, Parts, Rows, log_sigmoids
-from gptree.maths.kernels import gram, kernel_at, linear_features
+from gptree.maths.kernels import batch_shape, gram, kernel_at, linear_features
 from gptree.maths.quadrature import log_mean_exp, log_sigmoid_expectation, log_sigmoid_expectation_blind
 
 
@@ -183,7 +183,7 @@ class SharedMeans(nn.Module):
                 p = posteriors[i]
                 draw = torch.arange(block.draws, device=where.device)[:, None, None]
                 column = start + draw * block.count + where[None, :, None]
-                some = p.weights != 0  # not the padding
+                some = p.weights.bool()  # not the padding
                 sums.append(column.expand_as(p.weights)[some])
                 points.append(torch.searchsorted(used, p.rows).expand_as(p.weights)[some])
                 weights.append(p.weights[some])
@@ -264,15 +264,15 @@ class Stationary(nn.Module):
         self.matern = type(kernel.base_kernel) is MaternKernel
         centred = X if parts.centre is None else X - parts.centre
         self.register_buffer("norms", 0.5 * centred.square().sum(1, keepdim=True))
-        self.register_buffer("scale", kernel.outputscale.detach().reshape(kernel.batch_shape))
-        self.register_buffer("length", kernel.base_kernel.lengthscale.detach().reshape(kernel.batch_shape))
+        self.register_buffer("scale", kernel.outputscale.detach().reshape(batch_shape(kernel)))
+        self.register_buffer("length", kernel.base_kernel.lengthscale.detach().reshape(batch_shape(kernel)))
 
     @staticmethod
     def takes(kernel: Kernel) -> bool:
         """Whether a kernel has this formula with one length-scale, or one for every node."""
-        if type(kernel) is not ScaleKernel or len(kernel.batch_shape) > 1 or kernel.active_dims is not None:
+        if type(kernel) is not ScaleKernel or len(batch_shape(kernel)) > 1 or kernel.active_dims is not None:
             return False
-        base, sets = kernel.base_kernel, kernel.batch_shape.numel()
+        base, sets = kernel.base_kernel, batch_shape(kernel).numel()
         known = type(base) is RBFKernel or (type(base) is MaternKernel and base.nu == 2.5)
         return known and kernel.outputscale.numel() == sets and base.lengthscale.numel() == sets
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gptree.maths.seeding import kmeans_plus_plus_order
+from gptree.maths.seeding import kmeans_plus_plus_order, kmeans_plus_plus_orders
 from gptree.settings import Settings, require
 from gptree.tree import node_generator, node_key
 
@@ -38,9 +38,9 @@ class SubsetOfData(Settings):
     def __post_init__(self) -> None:
         require(self.points >= 2, f"a node needs at least two points, got points={self.points}.")
 
-    def order(self, features: np.ndarray, random: np.random.Generator, count: int) -> np.ndarray:
-        """The order in which a class's rows (n, d) are taken, up to the first `count`: at random."""
-        return random.permutation(len(features))
+    def orders(self, features: np.ndarray, randoms: Sequence[np.random.Generator], count: int) -> np.ndarray:
+        """The order (B, n) in which the rows (B, n, d) of classes are taken, up to the first `count`: at random."""
+        return np.array([random.permutation(features.shape[1]) for random in randoms])
 
 
 @dataclass(frozen=True)
@@ -62,9 +62,9 @@ class InducingPoints(Settings):
     def __post_init__(self) -> None:
         require(self.points >= 2, f"a node needs at least two inducing points, got points={self.points}.")
 
-    def order(self, features: np.ndarray, random: np.random.Generator, count: int) -> np.ndarray:
-        """The order in which a class's rows (n, d) are taken, up to the first `count`: as k-means++ seeds."""
-        return kmeans_plus_plus_order(features, random, limit=count)
+    def orders(self, features: np.ndarray, randoms: Sequence[np.random.Generator], count: int) -> np.ndarray:
+        """The order (B, n) in which the rows (B, n, d) of classes are taken, up to `count`: as k-means++ seeds."""
+        return kmeans_plus_plus_orders(features, randoms, limit=count)
 
 
 @dataclass(frozen=True)

@@ -36,6 +36,8 @@ class NodeProblem:
         Likelihood weight b at the rows; one if None.
     inducing : int64 tensor (m,) or None
         Rows of the feature matrix that serve as inducing points; None for the dense posterior.
+    self_contained : bool
+        Whether the posterior must do with the inducing points: the other rows will not be kept.
     """
 
     rows: Tensor
@@ -44,6 +46,7 @@ class NodeProblem:
     mean: Tensor | None = None
     weight: Tensor | None = None
     inducing: Tensor | None = None
+    self_contained: bool = False
 
 
 @dataclass(frozen=True)
@@ -66,6 +69,8 @@ class NodeBatch:
         Points of each node without padding, and its seed.
     inducing : int64 tensor (V, M) or None
         Rows of inducing points.
+    self_contained : bool
+        As in `NodeProblem`.
     """
 
     nodes: Tensor
@@ -76,24 +81,27 @@ class NodeBatch:
     sizes: tuple[int, ...]
     seeds: tuple[int, ...]
     inducing: Tensor | None = None
+    self_contained: bool = False
 
     def __len__(self) -> int:
         return len(self.sizes)
 
     @classmethod
     def stack(cls, nodes: Sequence[int], problems: Sequence[NodeProblem], dtype: torch.dtype) -> NodeBatch:
-        size = max(len(p.rows) for p in problems)
+        sizes = [len(p.rows) for p in problems]
         device = problems[0].rows.device
-        rows = torch.zeros(len(problems), size, dtype=torch.long, device=device)
-        kappa, b, mu = (torch.zeros(len(problems), size, dtype=dtype, device=device) for _ in range(3))
-        for v, p in enumerate(problems):
-            n = len(p.rows)
-            rows[v, :n] = p.rows
-            b[v, :n] = 1.0 if p.weight is None else p.weight.to(dtype)
-            # paper (3)
-            kappa[v, :n] = b[v, :n] * (p.left.to(dtype) - 0.5)
-            if p.mean is not None:
-                mu[v, :n] = p.mean.to(dtype)
+        shape = len(problems), max(sizes)
+        real = torch.arange(shape[1], device=device) < torch.tensor(sizes, device=device)[:, None]
+        rows = torch.zeros(shape, dtype=torch.long, device=device)
+        rows[real] = torch.cat([p.rows for p in problems])
+        kappa, b, mu = (torch.zeros(shape, dtype=dtype, device=device) for _ in range(3))
+        one, none = rows.new_ones(shape[1], dtype=dtype), rows.new_zeros(shape[1], dtype=dtype)
+        weights = [one[:n] if p.weight is None else p.weight.to(dtype) for p, n in zip(problems, sizes, strict=True)]
+        b[real] = torch.cat(weights)
+        # paper (3)
+        kappa[real] = b[real] * (torch.cat([p.left for p in problems]).to(dtype) - 0.5)
+        means = [none[:n] if p.mean is None else p.mean.to(dtype) for p, n in zip(problems, sizes, strict=True)]
+        mu[real] = torch.cat(means)
         inducing = None
         if problems[0].inducing is not None:
             inducing = torch.stack([p.inducing for p in problems if p.inducing is not None])
@@ -103,10 +111,16 @@ class NodeBatch:
             kappa=kappa,
             b=b,
             mu=mu,
-            sizes=tuple(len(p.rows) for p in problems),
+            sizes=tuple(sizes),
             seeds=tuple(p.seed for p in problems),
             inducing=inducing,
+            self_contained=problems[0].self_contained,
         )
+
+    def to(self, device: torch.device) -> NodeBatch:
+        """The same batch on a device."""
+        moved = {name: value.to(device) for name, value in vars(self).items() if isinstance(value, Tensor)}
+        return replace(self, **moved)
 
     def on_rows(self, used: Tensor) -> NodeBatch:
         """The same batch over the feature matrix restricted to the sorted row numbers `used`."""

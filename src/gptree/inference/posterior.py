@@ -7,6 +7,7 @@ kept sweeps; one for variational posteriors), T the number of new points.
     DensePosterior    mean⋆ = k⋆ᵀ α       var⋆ = k⋆⋆ − ‖L⁻¹ Ω^½ k⋆‖²              L Lᵀ = I + Ω^½ K Ω^½
     LinearPosterior   mean⋆ = φ⋆ᵀ t       var⋆ = ‖L⁻¹ φ⋆‖²                        L Lᵀ = I + Φᵀ Ω Φ
     SparsePosterior   mean⋆ = k⋆ᵀ L_m⁻ᵀ t var⋆ = k⋆⋆ − ‖a⋆‖² + ‖L⁻¹ a⋆‖²          a⋆ = L_m⁻¹ k_m⋆, L Lᵀ = B
+    SitesPosterior    the same, with B = I + Aᵀ Ω A from the points, which stay
 """
 
 from __future__ import annotations
@@ -175,7 +176,7 @@ class PooledLinearPosterior(LinearPosterior):
 
 
 @dataclass(frozen=True)
-class SparsePosterior:
+class InducingPosterior:
     """The posterior of nodes with inducing points.
 
     Attributes
@@ -183,23 +184,23 @@ class SparsePosterior:
     nodes : int64 tensor (V,)
     rows : int64 tensor (V, M)
         Rows of the inducing points.
-    precision : tensor (V, M, M)
-        B = I + Aᵀ Ω A, the precision of the whitened inducing values: a parameter, so it is saved. Only the lower
-        triangle counts.
     weights : tensor (1, V, M)
         L_m⁻ᵀ t: mean⋆ = k(x⋆, X[rows]) L_m⁻ᵀ t.
     """
 
     nodes: Tensor
     rows: Tensor
-    precision: Tensor
     weights: Tensor
 
-    kind: ClassVar[str] = "sparse"
+    kind: ClassVar[str]
+
+    def precisions(self, grams: Grams, root: Tensor) -> Tensor:
+        """B = I + Aᵀ Ω A (V, M, M), given L_m; only the lower triangle counts."""
+        raise NotImplementedError
 
     def factoriser(self, grams: Grams) -> Factoriser:
         root, _ = covariance_root(grams.block(self.nodes, self.rows, self.rows))
-        return lambda draws: torch.stack([root, cholesky(self.precision)])
+        return lambda draws: torch.stack([root, cholesky(self.precisions(grams, root))])
 
     def variance(self, factors: Tensor, cross: Tensor, prior: Tensor, draws: slice = slice(None)) -> Tensor:
         root, factor = factors
@@ -223,7 +224,54 @@ class SparsePosterior:
         return 2 * self.rows.shape[0] * self.rows.shape[1] ** 2
 
 
-NodePosterior = DensePosterior | LinearPosterior | SparsePosterior
+@dataclass(frozen=True)
+class SparsePosterior(InducingPosterior):
+    """The posterior of nodes with inducing points that needs no other rows.
+
+    Attributes
+    ----------
+    nodes, rows, weights : as in `InducingPosterior`
+    precision : tensor (V, M, M)
+        B, the precision of the whitened inducing values: a parameter, so it is saved.
+    """
+
+    precision: Tensor
+
+    kind: ClassVar[str] = "sparse"
+
+    def precisions(self, grams: Grams, root: Tensor) -> Tensor:
+        return self.precision
+
+
+@dataclass(frozen=True)
+class SitesPosterior(InducingPosterior):
+    """The posterior of nodes with inducing points in terms of their points: N numbers a node in the place of M².
+
+    Attributes
+    ----------
+    nodes, rows, weights : as in `InducingPosterior`
+    points : int64 tensor (V, N)
+        Rows of the points.
+    omega : tensor (V, N)
+        ω, 0 on padding.
+    """
+
+    points: Tensor
+    omega: Tensor
+
+    kind: ClassVar[str] = "sites"
+
+    def precisions(self, grams: Grams, root: Tensor) -> Tensor:
+        B = []
+        for v, n in enumerate((self.omega > 0).sum(1).tolist()):  # padding stands last
+            one = slice(v, v + 1)
+            cross = grams.block(self.nodes[one], self.rows[one], self.points[one, :n])
+            A = torch.linalg.solve_triangular(root[one], cross, upper=False).mT
+            B.append(WeightSpace(A).precision(self.omega[None, one, :n])[0])
+        return torch.cat(B)
+
+
+NodePosterior = DensePosterior | LinearPosterior | SparsePosterior | SitesPosterior
 
 
 def select(posterior: NodePosterior, chosen: Tensor) -> NodePosterior:
@@ -242,7 +290,22 @@ def select(posterior: NodePosterior, chosen: Tensor) -> NodePosterior:
     parts = {"nodes": posterior.nodes[chosen], "rows": posterior.rows[chosen], "weights": posterior.weights[:, chosen]}
     if isinstance(posterior, SparsePosterior):
         return replace(posterior, **parts, precision=posterior.precision[chosen])
+    if isinstance(posterior, SitesPosterior):
+        return replace(posterior, **parts, points=posterior.points[chosen], omega=posterior.omega[chosen])
     return replace(posterior, **parts, omega=posterior.omega[:, chosen])
+
+
+def on_rows(posterior: NodePosterior, rows: Tensor) -> NodePosterior:
+    """A posterior over some rows of a feature matrix as one over the matrix, by the numbers of those rows.
+
+    Parameters
+    ----------
+    posterior : NodePosterior
+    rows : int64 tensor
+    """
+    if isinstance(posterior, SitesPosterior):
+        return replace(posterior, rows=rows[posterior.rows], points=rows[posterior.points])
+    return replace(posterior, rows=rows[posterior.rows])
 
 
 def _row_norms(L: Tensor, rows: Tensor) -> Tensor:
@@ -299,7 +362,7 @@ def make_posterior(
 
     Returns
     -------
-    DensePosterior, LinearPosterior or SparsePosterior
+    DensePosterior, LinearPosterior, SparsePosterior or SitesPosterior
     """
     shifted = (batch.kappa if kappa is None else kappa) - omega * batch.mu
     if L is not None:
@@ -317,4 +380,6 @@ def make_posterior(
     assert isinstance(space, WeightSpace)
     # paper (14)
     weights = torch.linalg.solve_triangular(root.mT, weights[0].unsqueeze(-1), upper=True).squeeze(-1).unsqueeze(0)
-    return SparsePosterior(batch.nodes, batch.inducing, space.precision(omega)[0], weights)
+    if batch.self_contained:
+        return SparsePosterior(batch.nodes, batch.inducing, weights, space.precision(omega)[0])
+    return SitesPosterior(batch.nodes, batch.inducing, weights, batch.rows, omega[0])

@@ -144,7 +144,7 @@ class SparseVariational(CoordinateAscent):
         q = sums.best(1.0)
         # paper (14): mean⋆ = k⋆ᵀ L⁻ᵀ t, t = E[w]
         weights = torch.linalg.solve_triangular(rows.root.mT, q.mean.unsqueeze(-1), upper=True).squeeze(-1)
-        posterior = SparsePosterior(batch.nodes, batch.inducing, q.precision, weights.unsqueeze(0))
+        posterior = SparsePosterior(batch.nodes, batch.inducing, weights.unsqueeze(0), q.precision)
         diagnostics = Diagnostics(
             batch.nodes,
             taken,

@@ -95,7 +95,7 @@ class Sums(nn.Module):
         ends = torch.searchsorted(sums, torch.arange(shape[0] + 1, device=sums.device))
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "Sparse CSR tensor support is in beta state")
-            self._matrix = torch.sparse_csr_tensor(ends, rows, weights, shape, check_invariants=False)
+            self._matrix = torch.sparse_csr_tensor(ends, rows, weights, shape, check_invariants=True)
 
     def forward(self, values: Tensor) -> Tensor:
         return self._matrix @ values

@@ -7,6 +7,7 @@ from typing import Any
 
 import gpytorch
 import torch
+from gpytorch.constraints import Positive
 from gpytorch.kernels import Kernel, LinearKernel, MaternKernel, RBFKernel, ScaleKernel
 from torch import Tensor
 
@@ -47,9 +48,47 @@ def make_kernel(name: str, output_scale: float = 1.0, length_scale: float = 1.0)
         base.lengthscale = torch.tensor(length_scale)
     else:
         raise ValueError(f"unknown kernel {name!r}; name one of {KERNEL_NAMES} or give a GPyTorch kernel.")
-    kernel = ScaleKernel(base)
+    kernel = scaled(base)
     kernel.outputscale = output_scale
     return kernel
+
+
+def scaled(base: Kernel) -> ScaleKernel:
+    """A `ScaleKernel` around a kernel without batch shape.
+
+    Its own constructor asks torch to broadcast shapes, which imports sympy: more than a second, for every process.
+
+    Parameters
+    ----------
+    base : Kernel
+
+    Returns
+    -------
+    ScaleKernel
+    """
+    if len(batch_shape(base)) > 0 or base.active_dims is not None:
+        return ScaleKernel(base)
+    kernel = ScaleKernel.__new__(ScaleKernel)
+    Kernel.__init__(kernel)
+    kernel.base_kernel = base
+    kernel.register_parameter(name="raw_outputscale", parameter=torch.nn.Parameter(torch.tensor(0.0)))
+    kernel.register_constraint("raw_outputscale", Positive())
+    return kernel
+
+
+def batch_shape(kernel: Kernel) -> torch.Size:
+    """The batch shape of a kernel; torch is asked only where there is one.
+
+    Parameters
+    ----------
+    kernel : Kernel
+
+    Returns
+    -------
+    torch.Size
+    """
+    parts = (part._batch_shape for part in kernel.modules() if isinstance(part, Kernel))
+    return kernel.batch_shape if any(len(shape) > 0 for shape in parts) else torch.Size([])
 
 
 def as_kernel(kernel: str | Kernel, dtype: torch.dtype, device: torch.device) -> Kernel:
@@ -72,9 +111,9 @@ def as_kernel(kernel: str | Kernel, dtype: torch.dtype, device: torch.device) ->
         raise TypeError(
             f"kernel must be one of {KERNEL_NAMES} or a gpytorch.kernels.Kernel, not {type(kernel).__name__}."
         )
-    if len(kernel.batch_shape) > 0:
+    if len(batch_shape(kernel)) > 0:
         raise ValueError(
-            f"the kernel has batch shape {tuple(kernel.batch_shape)}: give one without; a set of hyper-parameters for "
+            f"the kernel has batch shape {tuple(batch_shape(kernel))}: give one without; a set of hyper-parameters for "
             "each node is what LearnKernel(per_node=True) makes."
         )
     return copy.deepcopy(kernel).to(dtype=dtype, device=device).eval()
@@ -117,10 +156,11 @@ def gram(kernel: Kernel, x: Tensor, other: Tensor | None = None) -> Tensor:
     """
     other = x if other is None else other
     rbf = _isotropic_rbf(kernel)
-    if rbf is not None and not kernel.batch_shape and x.dim() == 2:
+    if rbf is not None and not batch_shape(kernel) and x.dim() == 2:
         return _RBF.apply(*rbf, x, other)  # pyright: ignore[reportReturnType]
-    if rbf is not None and kernel.batch_shape and x.dim() == 3 and not torch.is_grad_enabled():
-        return _node_rbf(*rbf, x, other)
+    if rbf is not None and x.dim() == 3 and not torch.is_grad_enabled():
+        scale, length = (value.reshape(-1, 1, 1) for value in rbf)
+        return _node_rbf(scale, length, x, other)
     # lazily evaluated kernels would be evaluated twice and slower; we always need the dense matrix
     with gpytorch.settings.lazily_evaluate_kernels(False):
         return kernel(x, other).to_dense()
@@ -146,14 +186,14 @@ def gram_diagonal(kernel: Kernel, x: Tensor) -> Tensor:
 
 def is_isotropic_rbf(kernel: Kernel) -> bool:
     """Whether this is a plain scaled RBF kernel, whose matrices are computed without waiting for any value of x."""
-    return not kernel.batch_shape and _isotropic_rbf(kernel) is not None
+    return not batch_shape(kernel) and _isotropic_rbf(kernel) is not None
 
 
 def _isotropic_rbf(kernel: Kernel) -> tuple[Tensor, Tensor] | None:
     """(output scale, length-scale) of a plain scaled RBF kernel, else None; (V,) each where V nodes have their own."""
     if type(kernel) is not ScaleKernel or type(kernel.base_kernel) is not RBFKernel:
         return None
-    scale, length, sets = kernel.outputscale, kernel.base_kernel.lengthscale, kernel.batch_shape
+    scale, length, sets = kernel.outputscale, kernel.base_kernel.lengthscale, batch_shape(kernel)
     # a ScaleKernel takes over the active_dims of its base kernel
     if scale.numel() != sets.numel() or length.numel() != sets.numel() or kernel.active_dims is not None:
         return None
@@ -161,14 +201,17 @@ def _isotropic_rbf(kernel: Kernel) -> tuple[Tensor, Tensor] | None:
 
 
 def _node_rbf(scale: Tensor, length: Tensor, x: Tensor, other: Tensor) -> Tensor:
-    """s_v exp(−½ ‖x − x′‖² / ℓ_v²) (V, n, m); rows x′ that all nodes share, an expanded tensor, are met once."""
-    centre = other[0].mean(0)
+    """s_v exp(−½ ‖x − x′‖² / ℓ_v²) (V, n, m), of scales and lengths (V, 1, 1) or (1, 1, 1).
+
+    Rows x′ that all nodes share, an expanded tensor, are met once.
+    """
     shared = other.stride(0) == 0
+    centre = other[0].mean(0) if shared else other.mean(1, keepdim=True)  # of a node alone
     x, other = x - centre, (other[:1] if shared else other) - centre
     norm, other_norm = (0.5 * each.square().sum(-1) for each in (x, other))
     K = (x.flatten(0, 1) @ other[0].mT).unflatten(0, x.shape[:2]) if shared else x @ other.mT
     K.sub_(norm.unsqueeze(-1)).sub_(other_norm.unsqueeze(-2)).clamp_(max=0.0)
-    return K.div_(length.square()[:, None, None]).exp_().mul_(scale[:, None, None])
+    return K.div_(length.square()).exp_().mul_(scale)
 
 
 class _RBF(torch.autograd.Function):
@@ -220,7 +263,7 @@ def linear_features(kernel: Kernel, x: Tensor) -> Tensor | None:
     scale, all_columns = None, kernel.active_dims is None
     if type(kernel) is ScaleKernel:
         scale, kernel = kernel.outputscale, kernel.base_kernel
-    plain = type(kernel) is LinearKernel and all_columns and len(kernel.batch_shape) == 0
+    plain = type(kernel) is LinearKernel and all_columns and len(batch_shape(kernel)) == 0
     if not plain or (scale is not None and scale.dim() > 0):
         return None
     features = x * torch.as_tensor(kernel.variance).sqrt().reshape(-1)

@@ -107,8 +107,8 @@ def triangular_inverse(L: Tensor) -> Tensor:
     _diagonal_blocks(X, size).copy_(corners)
     while size < order:
         first, second = _diagonal_blocks(X, size)[:, ::2], _diagonal_blocks(X, size)[:, 1::2]
-        below = _diagonal_blocks(flat[:, size:, :-size], size)[:, ::2]
-        _diagonal_blocks(X[:, size:, :-size], size)[:, ::2].copy_(-(second @ (below @ first)))
+        below = _diagonal_blocks(flat[:, size:], size)[:, ::2]
+        _diagonal_blocks(X[:, size:], size)[:, ::2].copy_(-(second @ (below @ first)))
         size *= 2
     return X[:, :n, :n].reshape(L.shape)
 
@@ -125,7 +125,7 @@ def _halved(n: int) -> tuple[int, int]:
 
 
 def _diagonal_blocks(matrices: Tensor, size: int) -> Tensor:
-    """The blocks of this size along the diagonals of (V, n, n), as a view (V, n / size, size, size)."""
+    """The blocks of this size along the diagonals of (V, n, n or more), as a view (V, n / size, size, size)."""
     (count, n, _), (batch, down, across) = matrices.shape, matrices.stride()
     shape = (count, n // size, size, size)
     return matrices.as_strided(shape, (batch, size * (down + across), down, across), matrices.storage_offset())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 
@@ -65,6 +67,41 @@ def kmeans_plus_plus_order(
             break
         pick = int(random.choice(len(features), p=chances / total))
     return np.concatenate([np.asarray(chosen, dtype=np.int64), np.flatnonzero(~taken)])
+
+
+def kmeans_plus_plus_orders(features: np.ndarray, randoms: Sequence[np.random.Generator], limit: int) -> np.ndarray:
+    """`kmeans_plus_plus_order` of several sets of as many rows each, all at once.
+
+    Parameters
+    ----------
+    features : array (B, n, d)
+    randoms : sequence of B generators
+    limit : int
+
+    Returns
+    -------
+    int64 array (B, n)
+    """
+    sets, n, _ = features.shape
+    everyone = np.arange(sets)
+    uniform = np.array([random.random(max(0, min(limit, n) - 1)) for random in randoms])
+    scaled = features / np.maximum(np.abs(features).max((1, 2)), np.finfo(features.dtype).tiny)[:, None, None]
+    lengths = np.square(scaled).sum(-1).max(1)
+    from_mean = np.square(scaled - scaled.mean(1, keepdims=True)).sum(-1)
+    rounding = 1e3 * np.finfo(features.dtype).eps * lengths
+    pick = (from_mean <= from_mean.min(1, keepdims=True) + rounding[:, None]).argmax(1)
+    rank, distance = np.full((sets, n), n), np.full((sets, n), np.inf)
+    rank[everyone, pick] = 0
+    for step, drawn in enumerate(uniform.T, 1):
+        distance = np.minimum(distance, np.square(scaled - scaled[everyone, pick][:, None]).sum(-1))
+        distance[rank < n] = 0.0
+        total = distance.sum(1)
+        going = total > 0.0  # otherwise the others are equal to rows that were taken
+        chances = np.cumsum(distance / np.where(going, total, 1.0)[:, None], 1)
+        chances /= np.where(going, chances[:, -1], 1.0)[:, None]
+        pick = np.where(going, (chances <= drawn[:, None]).sum(1), pick)
+        rank[everyone[going], pick[going]] = step
+    return np.argsort(rank, axis=1, kind="stable")
 
 
 def _squared(rows: np.ndarray) -> np.ndarray:

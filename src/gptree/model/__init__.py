@@ -1,5 +1,6 @@
 """Trees and node posteriors together: class log-probabilities, left-out predictions, files."""
 
+from gptree.model.beam import Beam
 from gptree.model.forest import ForestModel, fit_forest
 from gptree.model.leave_one_out import (
     LeftOut,
@@ -23,6 +24,7 @@ from gptree.model.strangers import (
 )
 
 __all__ = [
+    "Beam",
     "ClassRegression",
     "ForestModel",
     "KnownSigns",

@@ -23,7 +23,7 @@ from torch import Tensor
 from torch.nn.functional import logsigmoid
 
 from gptree.experts import LeftOutScores, in_chunks
-from gptree.inference import DensePosterior, LinearPosterior, NodePosterior, PredictAt, SparsePosterior, select
+from gptree.inference import DensePosterior, InducingPosterior, LinearPosterior, NodePosterior, PredictAt, select
 from gptree.maths.polya_gamma import pg_mean
 from gptree.maths.quadrature import log_mean_exp, log_sigmoid_expectation
 from gptree.model.forest import ForestModel
@@ -302,7 +302,7 @@ def _prior_means(
 
 def _members(model: ForestModel, posterior: NodePosterior, places: _Places) -> Iterator[_Members]:
     work = model.memory_budget // (8 * model.predictor.grams.X.element_size())
-    if not isinstance(posterior, SparsePosterior):
+    if not isinstance(posterior, InducingPosterior):
         yield _kept_members(model, posterior, places, work)
         return
     inside = places.members(posterior.nodes)
@@ -310,10 +310,10 @@ def _members(model: ForestModel, posterior: NodePosterior, places: _Places) -> I
     nodes = max(1, work // (6 * inducing * max(inducing, most)))
     for some in torch.arange(len(posterior.nodes), device=inside.device).split(nodes):
         part = select(posterior, some)
-        assert isinstance(part, SparsePosterior)
+        assert isinstance(part, InducingPosterior)
         factors = part.factoriser(model.predictor.grams)(slice(None))
         # each node's points first, in their order; nodes with fewer than others repeat whoever comes next
-        points = inside[some].logical_not().sort(dim=1, stable=True).indices[:, : int(inside[some].sum(1).max())]
+        points = inside[some].sort(dim=1, descending=True).indices[:, : int(inside[some].sum(1).max())]
         for chunk in points.split(max(1, work // (4 * inducing * len(some))), dim=1):
             yield _sparse_members(model, part, factors, places, chunk, inside[some].gather(1, chunk))
 
@@ -352,7 +352,7 @@ def _kept_members(
 
 
 def _sparse_members(
-    model: ForestModel, part: SparsePosterior, factors: Tensor, places: _Places, points: Tensor, held: Tensor
+    model: ForestModel, part: InducingPosterior, factors: Tensor, places: _Places, points: Tensor, held: Tensor
 ) -> _Members:
     """Some points (V, P) of nodes with inducing points, those that the nodes hold (V, P)."""
     root, factor = factors

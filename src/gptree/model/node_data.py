@@ -14,6 +14,9 @@ from gptree.inference import FixedInducingPoints, InducingPoints, LargeNodes, No
 from gptree.model.prior_means import PathOdds, training_log_odds
 from gptree.tree import ClassTree, label_hashes, node_generator, node_key
 
+#: A node sees no more points than that through its inducing points, the same number of each class where that is
+#: possible: many more say nothing new about so few.
+MOST_POINTS = 2**16
 #: In place of the number of a node: it is yet to be fitted.
 NEW = -1
 
@@ -48,15 +51,15 @@ def node_problems(
     """The distinct binary problems of all trees, and which of them each node of each tree is.
 
     `fitted` says for the nodes of each tree which node, of `n_fitted` that are fitted already, they are, or `NEW`; new
-    ones are numbered after those.
+    ones are numbered after those. Problems are in the memory of the processor, wherever the features are.
     """
     hashes = label_hashes(data.labels)
-    device = data.X.device
     counts = np.bincount(data.y, minlength=len(hashes))
     class_rows = np.split(np.argsort(data.y, kind="stable"), np.cumsum(counts)[:-1])
     ranks = _Ranks(data, large_nodes, hashes, seed, class_rows)
     is_inducing = np.zeros(len(data.y), dtype=bool)
     is_inducing[() if data.inducing is None else data.inducing] = True
+    weights = None if data.weights is None else data.weights.cpu()
     number_of: dict[tuple[int, int], int] = {}
     problems: list[NodeProblem] = []
     node_of = []
@@ -83,18 +86,18 @@ def node_problems(
             numbers.append(number_of[key])
         means = training_log_odds(tree, data.scores, new_nodes, [picked for picked, *_ in chosen], t)
         for (picked, left, inducing, node_seed), mean in zip(chosen, means, strict=True):
-            at = torch.as_tensor(picked, device=device)
             problems.append(
                 NodeProblem(
-                    rows=at,
-                    left=torch.as_tensor(left, device=device),
+                    rows=torch.from_numpy(picked),
+                    left=torch.from_numpy(left),
                     seed=node_seed,
                     mean=mean,
-                    weight=None if data.weights is None else data.weights[at],
-                    inducing=None if inducing is None else torch.as_tensor(inducing, device=device),
+                    weight=None if weights is None else weights[picked],
+                    inducing=None if inducing is None else torch.from_numpy(inducing),
+                    self_contained=isinstance(large_nodes, FixedInducingPoints),
                 )
             )
-        node_of.append(torch.as_tensor(numbers, dtype=torch.long, device=device))
+        node_of.append(torch.as_tensor(numbers, dtype=torch.long, device=data.X.device))
     return problems, tuple(node_of)
 
 
@@ -122,19 +125,25 @@ class _Ranks:
 
     def first(self, rows: np.ndarray, classes: np.ndarray, count: int) -> np.ndarray:
         """Which rows, of these classes and no others, are among the first `count` of their class."""
-        for c in classes[self._known[classes] < count]:
-            self._rank[self._rows[c][self._order(c, count)]] = np.arange(len(self._rows[c]))
+        new = classes[self._known[classes] < count]
+        sizes = np.array([len(self._rows[c]) for c in new])
+        for size in np.unique(sizes):
+            alike = new[sizes == size]
+            members = np.stack([self._rows[c] for c in alike])
+            self._rank[np.take_along_axis(members, self._orders(alike, members, count), 1)] = np.arange(size)
         self._known[classes] = np.maximum(self._known[classes], count)
         return self._rank[rows] < count
 
-    def _order(self, c: int, count: int) -> np.ndarray:
-        random, rows = node_generator(self._seed, node_key(self._hashes[c : c + 1])), self._rows[c]
+    def _orders(self, classes: np.ndarray, rows: np.ndarray, count: int) -> np.ndarray:
+        """The order (B, n) of the rows (B, n) of classes that have as many."""
+        randoms = [node_generator(self._seed, node_key(self._hashes[c : c + 1])) for c in classes]
         if isinstance(self._large_nodes, FixedInducingPoints):  # inducing points first, in their order
-            shuffled = random.permutation(len(rows))
-            return shuffled[np.argsort(self._place[rows[shuffled]], kind="stable")]
+            shuffled = np.stack([random.permutation(rows.shape[1]) for random in randoms])
+            places = self._place[np.take_along_axis(rows, shuffled, 1)]
+            return np.take_along_axis(shuffled, np.argsort(places, axis=1, kind="stable"), 1)
         assert self._large_nodes is not None
         at = torch.as_tensor(rows, device=self._data.X.device)
-        return self._large_nodes.order(self._data.X[at].cpu().numpy(), random, count)
+        return self._large_nodes.orders(self._data.X[at].cpu().numpy(), randoms, count)
 
 
 class _Node(NamedTuple):
@@ -186,5 +195,6 @@ def _node_rows(
         return rows[inside], inside < cut, None, seed
     taken = some(inside, counts, large_nodes.points)
     if isinstance(large_nodes, InducingPoints):
-        return rows[inside], inside < cut, rows[taken], seed
+        seen = some(inside, counts, MOST_POINTS)
+        return rows[seen], seen < cut, rows[taken], seed
     return rows[taken], taken < cut, None, seed

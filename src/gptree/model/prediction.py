@@ -49,7 +49,7 @@ class Prediction(nn.Module):
         self.experts: Any
         X = model.predictor.grams.X
         self.unit_length, self.n_classes = unit_length, model.n_classes
-        centre = None if unit_length or len(X) == 0 else X.mean(0)
+        centre = None if unit_length or not len(X) else X.mean(0)
 
         def build(code: bool) -> list[Parts]:
             parts = [Parts(frozen, centre)] if unit_length else [Parts(frozen, centre), Parts(frozen)]

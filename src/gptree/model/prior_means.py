@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gptree.tree import ClassTree, ForestPaths, node_log_odds, tree_paths
+from gptree.tree import ClassTree, PathSums, node_log_odds, ragged, tree_paths
 
 #: Rows are processed so many numbers at a time: (2C − 1) × rows of them.
 CHUNK_NUMBERS = 2**24
@@ -53,42 +53,30 @@ class PathTable:
     """
 
     def __init__(self, trees: Sequence[ClassTree], y: np.ndarray, like: Tensor) -> None:
-        offsets = np.cumsum([0, *(tree.n_nodes for tree in trees)])
-        numbers = [np.arange(tree.n_nodes) + offset for tree, offset in zip(trees, offsets, strict=False)]
-        self._paths = ForestPaths(trees, numbers, int(offsets[-1])).to(like.device)
-        self._trees = []
-        for tree, offset in zip(trees, offsets, strict=False):
-            nodes, depth = tree.path_nodes + offset, tree.leaf_depth
-            position = tree.position[y]
-            begins = (np.cumsum(depth) - depth)[position]
-            size = depth[position]
-            parts = nodes, begins, size, np.cumsum(size) - size
-            self._trees.append([torch.as_tensor(part, device=like.device) for part in parts])
-        self._values = [like.new_empty(int(size.sum())) for _, _, size, _ in self._trees]
+        self._y = torch.as_tensor(y, device=like.device)
+        self._sizes = [torch.as_tensor(tree.leaf_depth[tree.position[y]], device=like.device) for tree in trees]
+        self._starts = [sizes.cumsum(0) - sizes for sizes in self._sizes]
+        self._values = [like.new_empty(int(sizes.sum())) for sizes in self._sizes]
+        self._sums = [PathSums(tree, like.device) for tree in trees]
 
-    def add(self, rows: Tensor, scores: Tensor) -> None:
-        """Class scores (r, C) of some rows (r,)."""
-        pairs = []
-        for nodes, begins, size, starts in self._trees:
-            sizes = size[rows]
-            place = torch.arange(int(sizes.sum()), device=rows.device)
-            place -= (sizes.cumsum(0) - sizes).repeat_interleave(sizes)
-            here = torch.arange(len(rows), device=rows.device).repeat_interleave(sizes)
-            pairs.append((nodes[begins[rows][here] + place], here, starts[rows][here] + place))
-        nodes, at = (torch.cat([pair[k] for pair in pairs]) for k in range(2))
-        odds = self._paths.log_odds_at(scores, nodes, at).split([len(at) for _, at, _ in pairs])
-        for values, (_, _, place), found in zip(self._values, pairs, odds, strict=True):
-            values[place] = found.to(values.dtype)
+    def add(self, rows: Tensor, scores: Tensor) -> Tensor:
+        """Class scores (r, C) of some rows (r,); returns the log-probabilities (r,) of their own classes."""
+        log_p = scores.new_zeros(len(rows))
+        for values, starts, sizes, sums in zip(self._values, self._starts, self._sizes, self._sums, strict=True):
+            here, place = ragged(sizes[rows])
+            odds, log_p = sums.log_odds(scores, self._y[rows])
+            values[starts[rows][here] + place] = odds.to(values.dtype)
+        return log_p
 
     def done(self) -> PathOdds:
         """The table, when all rows were added."""
-        return PathOdds(tuple(map(_finite, self._values)), tuple(starts for *_, starts in self._trees))
+        return PathOdds(tuple(map(_finite, self._values)), tuple(self._starts))
 
 
 def training_log_odds(
     tree: ClassTree, scores: Tensor | PathOdds | None, nodes: Sequence[int], rows: Sequence[np.ndarray], number: int = 0
 ) -> list[Tensor | None]:
-    """Prior means at each of the given nodes for its own rows.
+    """Prior means at each of the given nodes for its own rows, in the memory of the processor.
 
     `scores` are (n, C), or (1, C) for all rows alike, or the means on the rows' own paths, of which the tree is the one
     of that `number`.
@@ -100,9 +88,9 @@ def training_log_odds(
         values = scores.values[number]
         flat_rows = torch.as_tensor(np.concatenate(rows), device=values.device)
         depth = torch.as_tensor(np.repeat(tree.node_depth[nodes], sizes), device=values.device)
-        return list(scores.at(number, depth, flat_rows).split(sizes))
+        return list(scores.at(number, depth, flat_rows).cpu().split(sizes))
     if len(scores) == 1:
-        odds = _finite(node_log_odds(tree, scores)[:, 0])
+        odds = _finite(node_log_odds(tree, scores)[:, 0]).cpu()
         return [odds[v].expand(len(r)) for v, r in zip(nodes, rows, strict=True)]
     flat_rows = torch.as_tensor(np.concatenate(rows), device=scores.device)
     flat_nodes = torch.as_tensor(np.repeat(nodes, sizes), device=scores.device)
@@ -113,7 +101,7 @@ def training_log_odds(
         odds = paths.log_odds(scores[start : start + step])
         here = (flat_rows >= start) & (flat_rows < start + step)
         out[here] = odds[flat_nodes[here], flat_rows[here] - start]
-    return list(_finite(out).split(sizes))
+    return list(_finite(out).cpu().split(sizes))
 
 
 def _finite(means: Tensor) -> Tensor:

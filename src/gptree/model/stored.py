@@ -20,6 +20,7 @@ from gptree.inference import (
     NodePredictor,
     PooledDensePosterior,
     PooledLinearPosterior,
+    SitesPosterior,
     SparsePosterior,
 )
 from gptree.inference.grams import finite
@@ -37,14 +38,22 @@ from gptree.storage import (
 )
 from gptree.tree import ClassTree
 
-_FAMILIES = (DensePosterior, LinearPosterior, SparsePosterior, PooledDensePosterior, PooledLinearPosterior)
+_FAMILIES = (
+    *(DensePosterior, LinearPosterior, SparsePosterior, SitesPosterior),
+    *(PooledDensePosterior, PooledLinearPosterior),
+)
 _POSTERIORS = {family.kind: family for family in _FAMILIES}
 _NODES, _ROWS = Array("v", least=0, whole=True), Array("v n", below="N")
-#: What the arrays of a posterior are: v nodes, n points or inducing points each, s draws.
+#: What the arrays of a posterior are: v nodes, n points or inducing points each, s draws; k points that are seen
+#: through inducing points.
 _STATED = {
     "dense": {"nodes": _NODES, "rows": _ROWS, "weights": Array("s v n"), "omega": Array("s v n", least=0, most=1e9)},
     "linear": {"nodes": _NODES, "rows": _ROWS, "weights": Array("s v d"), "omega": Array("s v n", least=0, most=1e9)},
     "sparse": {"nodes": _NODES, "rows": _ROWS, "weights": Array("1 v n"), "precision": Array("v n n")},
+    "sites": {
+        **{"nodes": _NODES, "rows": _ROWS, "weights": Array("1 v n")},
+        **{"points": Array("v k", below="N"), "omega": Array("v k", least=0, most=1e9)},
+    },
 }
 _STATED |= {f"pooled {kind}": _STATED[kind] for kind in ("dense", "linear")}
 #: And those of the diagnostics, of V nodes.
@@ -202,7 +211,9 @@ def _check_factors(posteriors: Sequence[NodePosterior], grams: Grams, name: str)
                 if doubtful:
                     p.factoriser(grams)(slice(None))
                 continue
-            size = float(p.omega.max()) * float(diagonal.max()) * p.rows.shape[1]
+            points = p.points if isinstance(p, SitesPosterior) else p.rows
+            diagonal = finite(grams.diagonal(p.nodes, points))
+            size = float(p.omega.max()) * float(diagonal.max()) * points.shape[1]
             if doubtful or size * torch.finfo(diagonal.dtype).eps > 1e-2:
                 factors = p.factoriser(grams)
                 for draw in range(p.factors):

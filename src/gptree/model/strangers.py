@@ -28,7 +28,7 @@ from torch import Tensor
 
 from gptree.model.leave_one_out import LeftOut, class_weights
 
-CLOSENESS, ODDS, UNEXPLAINED, VARIANCE = range(4)
+UNEXPLAINED, VARIANCE = 2, 3
 #: Of closeness, odds and what is unexplained; chosen once, on training rows of three sets of embeddings.
 WEIGHTS = (1.0, 0.5, 0.3)
 #: Of the variance: known classes choose; the first where they cannot tell.

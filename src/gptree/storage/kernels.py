@@ -11,7 +11,7 @@ import torch
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
-from gptree.maths.kernels import node_kernels
+from gptree.maths.kernels import batch_shape, node_kernels, scaled
 from gptree.storage.errors import StorageError, ensure
 
 #: GPyTorch kernels that can be rebuilt from their name, and the constructor arguments each one needs.
@@ -46,7 +46,7 @@ def kernel_to_parts(kernel: Kernel, name: str) -> tuple[dict[str, Any], dict[str
     document = {
         "structure": structure,
         "class": f"{type(kernel).__module__}.{type(kernel).__qualname__}",
-        "sets": list(kernel.batch_shape),
+        "sets": list(batch_shape(kernel)),
     }
     return document, {f"{name}.{key}": value.reshape(-1).clone() for key, value in kernel.state_dict().items()}
 
@@ -91,7 +91,7 @@ def kernel_from_parts(
             "pass one like it, load_model(folder, kernel=…); its hyper-parameters will be set from the file."
         )
     kernel = copy.deepcopy(given) if given is not None else _rebuild(structure)  # pyright: ignore[reportArgumentType]
-    if sets and not kernel.batch_shape:
+    if sets and not batch_shape(kernel):
         kernel = node_kernels(kernel, sets[0])
     kernel = kernel.to(dtype=dtype)
     state = {key: value.clone() for key, value in kernel.state_dict().items()}
@@ -166,4 +166,5 @@ def _structure(kernel: Kernel) -> dict[str, Any] | None:
 
 def _rebuild(data: Mapping[str, Any]) -> Kernel:
     children = [_rebuild(child) for child in data["children"]]
-    return getattr(gpytorch.kernels, data["name"])(*children, **data["arguments"])
+    kind = scaled if data["name"] == "ScaleKernel" else getattr(gpytorch.kernels, data["name"])
+    return kind(*children, **data["arguments"])

@@ -15,6 +15,7 @@ from gptree.tree.builders import (
 )
 from gptree.tree.edits import join, permute, remove, replace_leaf, surviving
 from gptree.tree.keys import label_hashes, node_generator, node_key
+from gptree.tree.path_sums import PathSums, ragged
 from gptree.tree.plot import plot_tree
 from gptree.tree.probabilities import ForestPaths, class_log_probabilities, node_log_odds, tree_paths
 from gptree.tree.structure import ClassTree
@@ -25,6 +26,7 @@ __all__ = [
     "Chain",
     "ClassTree",
     "ForestPaths",
+    "PathSums",
     "RandomBalanced",
     "TreeBuilder",
     "TwoMeans",
@@ -40,6 +42,7 @@ __all__ = [
     "node_log_odds",
     "permute",
     "plot_tree",
+    "ragged",
     "remove",
     "replace_leaf",
     "surviving",

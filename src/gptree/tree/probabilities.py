@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import torch
@@ -11,9 +11,6 @@ from torch import Tensor, nn
 
 from gptree.maths.frozen import log_add_exp
 from gptree.tree.structure import ClassTree
-
-SMALL = 1e-290
-"""Sums of probabilities below this are too near the smallest number for their logarithm to be exact."""
 
 
 class ForestPaths(nn.Module):
@@ -98,37 +95,17 @@ class ForestPaths(nn.Module):
 
         Sums of probabilities run from the leaves up.
         """
-        left, right = self._sides(scores, log_add_exp)
-        odds = torch.where(left == right, 0.0, left - right)  # −∞ on both sides says nothing
-        return odds.index_select(0, self.place)
-
-    def log_odds_at(self, scores: Tensor, nodes: Tensor, rows: Tensor) -> Tensor:
-        """The same at some pairs of a node and a row only, (P,).
-
-        Probabilities are added as they are, which is as exact and faster: all terms are positive. Where a sum is too
-        small a number, logarithms are added.
-        """
-        left, right = self._sides((scores - scores.amax(1, keepdim=True)).double().exp_(), torch.add)
-        at = self.place[nodes]
-        left, right = left[at, rows], right[at, rows]
-        odds = (left.log() - right.log()).to(scores.dtype)
-        small = ~(torch.minimum(left, right) > SMALL)
-        if bool(small.any()):
-            again, which = rows[small].unique(return_inverse=True)
-            odds[small] = self.log_odds(scores[again])[nodes[small], which]
-        return odds
-
-    def _sides(self, values: Tensor, add: Callable[[Tensor, Tensor], Tensor]) -> tuple[Tensor, Tensor]:
-        """The sums of values (T, C) over the classes on the left and on the right of the nodes, from the bottom up."""
-        leaves = values.mT.index_select(0, self.leaf_classes).split(self.leaf_counts[::-1])
-        level = leaves[0][:0] if leaves else values.mT[:0]
+        leaves = scores.mT.index_select(0, self.leaf_classes).split(self.leaf_counts[::-1])
+        level = leaves[0][:0] if leaves else scores.mT[:0]
         lefts, rights = [], []
         for leaf, child in zip(leaves, self.leads_to.split(self.sizes[::-1]), strict=True):
             left, right = torch.cat([leaf, level]).index_select(0, child).chunk(2)
             lefts.append(left)
             rights.append(right)
-            level = add(left, right)
-        return torch.cat([level[:0], *lefts]), torch.cat([level[:0], *rights])
+            level = log_add_exp(left, right)
+        left, right = torch.cat([level[:0], *lefts]), torch.cat([level[:0], *rights])
+        odds = torch.where(left == right, 0.0, left - right)  # −∞ on both sides says nothing
+        return odds.index_select(0, self.place)
 
     def class_log_probabilities(self, log_left: Tensor, log_right: Tensor) -> Tensor:
         """log p(c), the mean over the trees of the products along the path of c, (T, C).

@@ -132,10 +132,10 @@ def _posterior(grams: Grams, nodes: Tensor, rows: Tensor, eta: Tensor, P: Tensor
     R = torch.linalg.solve_triangular(L_h, root, upper=False)
     shrunk = torch.linalg.solve_triangular(L_P, R, upper=False)
     inverse = torch.eye(rows.shape[1]).to(K) - R.mT @ R + shrunk.mT @ shrunk
-    return SparsePosterior(nodes, rows, torch.cholesky_inverse(cholesky(inverse)), weights.unsqueeze(0))
+    return SparsePosterior(nodes, rows, weights.unsqueeze(0), torch.cholesky_inverse(cholesky(inverse)))
 
 
 def _to(posterior: SparsePosterior, dtype: torch.dtype, device: torch.device) -> SparsePosterior:
     nodes, rows = posterior.nodes.to(device), posterior.rows.to(device)
     precision, weights = (part.to(device=device, dtype=dtype) for part in (posterior.precision, posterior.weights))
-    return SparsePosterior(nodes, rows, precision, weights)
+    return SparsePosterior(nodes, rows, weights, precision)

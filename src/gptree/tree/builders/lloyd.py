@@ -21,6 +21,9 @@ import numpy as np
 # Lloyd's algorithm has converged long before, as a rule after 5 to 30 steps; the limit only rules out a hang.
 _MAX_STEPS = 100
 
+#: Of more points so many, at random, are clustered from all starts, and all of them from the best of these.
+MOST_RESTARTED = 2048
+
 # Partitions whose inertia differs by less than rounding count as equal; the first restart wins.
 _TIE = 1e-12
 
@@ -63,7 +66,8 @@ def two_means(points: np.ndarray, restarts: int, assign: Assignment, generator: 
         return gram @ weights if gram is not None else centred @ (centred.T @ weights)
 
     squares = np.einsum("ij,ij->i", centred, centred)[:, None]
-    clusters = assign(_seed_preference(squares, products, restarts, generator))
+    start = _sampled_preference(centred, restarts, assign, generator) if n > MOST_RESTARTED else None
+    clusters = assign(_seed_preference(squares, products, restarts, generator) if start is None else start)
     for _ in range(_MAX_STEPS):
         preference, gain = _lloyd_preference(clusters, products)
         previous, clusters = clusters, assign(preference)
@@ -72,6 +76,18 @@ def two_means(points: np.ndarray, restarts: int, assign: Assignment, generator: 
     else:
         _, gain = _lloyd_preference(clusters, products)
     return clusters[:, np.argmax(gain >= gain.max() * (1 - _TIE))]
+
+
+def _sampled_preference(
+    points: np.ndarray, restarts: int, assign: Assignment, generator: np.random.Generator
+) -> np.ndarray | None:
+    """How much nearer points are to the second of the centres that some of them have, (n, 1); None if these are one."""
+    some = points[np.sort(generator.choice(len(points), MOST_RESTARTED, replace=False))]
+    side = two_means(some, restarts, assign, generator)
+    if side.all() or not side.any():
+        return None
+    first, second = some[~side].mean(0), some[side].mean(0)
+    return ((points - (first + second) / 2) @ (second - first))[:, None]
 
 
 def _seed_preference(

@@ -1,0 +1,172 @@
+"""A pool for many classes: its first expert scores them all, kernel densities only those that it finds best.
+
+What a density says of the other classes is taken from the first expert: slope · (its score) + a level of the row, where
+the worse half of the shortlist says how high it is. So an example costs one product with all class means, and inner
+products with the points of a hundred classes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Annotated, Any
+
+import torch
+from torch import Tensor
+
+from gptree.experts.base import Expert, Fit, LeftOutAt, ScoreCache
+from gptree.experts.calibration import CalibrationRows
+from gptree.experts.density import FittedKernelDensity, KernelDensity
+from gptree.experts.examples import ALONE, MANY_CLASSES, Examples
+from gptree.experts.pool import FittedPool, robust_weights
+from gptree.experts.scorers import ClassPoints, ShortlistScores, best_classes, with_tail
+from gptree.maths.frozen import Parts
+from gptree.storage import Array, Sizes, ensure
+
+#: Classes on the shortlist, and how many of those after them the slope of the tail is fitted to.
+SHORTLIST = 100
+TAIL = 300
+
+
+def takes_shortlist(experts: Sequence[Expert], n_classes: int) -> bool:
+    """Whether a pool of these experts scores a shortlist only: many classes, and densities after another expert."""
+    first, *others = experts
+    densities = len(others) > 0 and all(type(expert) is KernelDensity for expert in others)
+    return n_classes > MANY_CLASSES and densities and not isinstance(first, KernelDensity)
+
+
+def fit_shortlist(experts: Sequence[Expert], examples: Examples) -> Fit:
+    """Fit a pool whose densities score a shortlist of the first expert.
+
+    Settings and temperatures are chosen as always, on some rows and all classes; the weights as the pool will be used.
+
+    Parameters
+    ----------
+    experts : sequence of Expert
+        The first scores all classes, the others are kernel densities.
+    examples : Examples
+
+    Returns
+    -------
+    Fit
+    """
+    first, *others = (expert.fit(examples) for expert in experts)
+    calibration = CalibrationRows.of(examples)
+    guide = first.at(calibration.rows)
+    slopes = [0.0, *(tail_slope(guide, fit.at(calibration.rows)) for fit in others)]
+    fitted = tuple(fit.expert for fit in (first, *others))
+    pool = FittedShortlist(fitted, guide.new_ones(len(fitted)), guide.new_tensor(slopes))
+    found = pool.densities_at(examples)(calibration.rows, shortlist := best_classes(guide, SHORTLIST))
+    one = torch.eye(len(fitted)).tolist()
+    logs = [with_tail(guide.clone(), shortlist, found, weights, slopes).log_softmax(1) for weights in one]
+    weights = robust_weights(
+        torch.stack([calibration.see(log) for log in logs]), calibration.labels, calibration.weights.to(guide)
+    )
+    pool = FittedShortlist(fitted, weights.to(examples.X), pool.slopes.to(examples.X))
+    return Fit(pool, pool.combined_at(first.at, examples), examples.usable)
+
+
+def tail_slope(guide: Tensor, other: Tensor) -> float:
+    """How the scores (r, C) of an expert change with those of the first, over the classes after the shortlist."""
+    order = guide.topk(min(SHORTLIST + TAIL, guide.shape[1]), dim=1).indices[:, SHORTLIST:]
+    if order.numel() == 0:
+        return 0.0
+    x, y = guide.gather(1, order), other.to(guide).gather(1, order)
+    x, y = x - x.mean(1, keepdim=True), y - y.mean(1, keepdim=True)
+    return max(0.0, float((x * y).sum() / x.square().sum().clamp(min=torch.finfo(x.dtype).tiny)))
+
+
+@dataclass(frozen=True, eq=False)
+class FittedShortlist(FittedPool):
+    """A fitted `Pool` of an expert that scores all classes, and densities of those that it finds best.
+
+    Attributes
+    ----------
+    experts : tuple[FittedExpert, ...]
+    weights : tensor (K,)
+    slopes : tensor (K,)
+        Of the scores over those of the first expert, beyond the shortlist; 0 for the first.
+    """
+
+    slopes: Annotated[Tensor, Array("K", least=0)]
+
+    def check(self, name: str, sizes: Sizes) -> None:
+        kernel = all(isinstance(expert, FittedKernelDensity) for expert in self.experts[1:])
+        ensure(kernel and len(self.experts) > 0, f"{name}.experts are not kernel densities after another expert.")
+
+    def log_probabilities(self, X: Tensor, raw: Any = None, cache: ScoreCache | None = None) -> Tensor:
+        guide = self.experts[0].log_probabilities(X, raw, cache)
+        shortlist = best_classes(guide, SHORTLIST)
+        found = [points.scores(X, shortlist, beta, tau) for points, beta, tau in self._densities]
+        return self._combined(guide, shortlist, found).log_softmax(1).to(X.dtype)
+
+    def frozen(self, parts: Parts) -> ShortlistScores:
+        guide = self.experts[0].single().frozen(parts)
+        return ShortlistScores(guide, self._densities, *self._say, SHORTLIST)
+
+    def left_out_at(self, examples: Examples) -> LeftOutAt:
+        return self.combined_at(self.experts[0].left_out_at(examples), examples)
+
+    def combined_at(self, first: LeftOutAt, examples: Examples) -> LeftOutAt:
+        """Left-out scores of the pool, from those of its first expert."""
+        densities_at = self.densities_at(examples)
+
+        def at(rows: Tensor) -> Tensor:
+            guide = first(rows)
+            shortlist = best_classes(guide, SHORTLIST)
+            return self._combined(guide, shortlist, densities_at(rows, shortlist))
+
+        return at
+
+    def densities_at(self, examples: Examples) -> Callable[[Tensor, Tensor], list[Tensor]]:
+        """Left-out scores of each density at rows (r,), for some classes (r, k) of each."""
+
+        def at(rows: Tensor, classes: Tensor) -> list[Tensor]:
+            left = left_out_masses(examples, rows, classes)
+            folds = examples.folds[rows]
+
+            def hidden(places: Tensor, points: Tensor) -> Tensor:
+                """Which points (q, s) are left out with the rows at these places (q,)."""
+                fold = folds[places][:, None]
+                return torch.where(fold == ALONE, points == rows[places][:, None], examples.folds[points] == fold)
+
+            x = examples.X[rows]
+            return [points.scores(x, classes, beta, tau, left, hidden) for points, beta, tau in self._densities]
+
+        return at
+
+    def _combined(self, guide: Tensor, shortlist: Tensor, found: Sequence[Tensor]) -> Tensor:
+        return with_tail(guide, shortlist, found, *self._say)
+
+    @property
+    def _heard(self) -> list[int]:
+        """Numbers of the densities that have a say."""
+        return [k for k, weight in enumerate(self.weights.tolist()) if k > 0 and weight > 0]
+
+    @property
+    def _say(self) -> tuple[list[float], list[float]]:
+        """Weights and slopes of the first expert and those that have a say."""
+        heard = [0, *self._heard]
+        return self.weights[heard].tolist(), self.slopes[heard].tolist()
+
+    @cached_property
+    def _densities(self) -> list[tuple[ClassPoints, float, float]]:
+        """The points of the densities that have a say, their sharpness and temperature."""
+        found = []
+        for k in self._heard:
+            density = self.experts[k]
+            assert isinstance(density, FittedKernelDensity)
+            points = ClassPoints(density.points, density.labels, density.weights, density.masses)
+            found.append((points, density.sharpness, density.temperature))
+        return found
+
+
+def left_out_masses(examples: Examples, rows: Tensor, classes: Tensor) -> Tensor:
+    """What is left of the `counts` of classes (r, k) when each of `rows` (r,) is left out; 1 where nothing is."""
+    folds = examples.folds[rows]
+    of_folds = torch.cat([examples.fold_counts, torch.zeros_like(examples.counts)[None]])  # the last stands for alone
+    gone = of_folds[folds[:, None], classes]
+    itself = examples.weights[rows][:, None] * (classes == examples.y[rows][:, None])
+    left = examples.counts[classes] - torch.where(folds[:, None] == ALONE, itself, gone)
+    return torch.where(left > 1e-6 * examples.counts[classes], left, 1)
