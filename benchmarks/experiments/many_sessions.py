@@ -40,7 +40,7 @@ from benchmarks.core.tables import Column, Table, listing
 from benchmarks.core.trials import Row, Trial
 from benchmarks.experiments.many_classes import make_data
 from gptree import GPTreeClassifier, Growth
-from gptree.incremental import Entry
+from gptree.incremental import Entry, Strategy
 from gptree.metrics import accuracy, ece, nll
 
 GROUP, NEEDS_DATA, FRESH_PROCESS = "Speed and size", False, True
@@ -75,7 +75,7 @@ def run(trial: Trial, folder: Path) -> Mapping[str, Any]:
     torch.set_num_threads(1)
     sessions, timed = trial.settings["sessions"], STRATEGIES[trial.method][1]
     X, y, X_new, y_new = make_data(BASE + WAY * sessions, trial.seed)
-    model = GPTreeClassifier(growth=Growth(strategy=trial.method), random_state=trial.seed, device="cpu")
+    model = GPTreeClassifier(growth=Growth(strategy=Strategy.of(trial.method)), random_state=trial.seed, device="cpu")
     model.fit(X[y < BASE], y[y < BASE])
     rows = [np.flatnonzero((y - BASE) // WAY == k) for k in range(sessions)]
     entries = [

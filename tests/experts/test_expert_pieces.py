@@ -48,7 +48,7 @@ NEW, _ = blobs([3, 3, 3, 2], 7, seed=4)
 )
 def test_bytes_of_a_choice_are_those_of_its_arrays(rows: int, classes: int, scored: int) -> None:
     """Scores of the grid and three copies at the rows of a choice, and four pieces of left-out ones."""
-    piece = min(rows, 2**21 // classes + 64)
+    piece = min(rows, 2**21 // classes + 192)
     numbers = (6 + 3) * scored * classes + 4 * piece * classes
     assert calibration.tempering_bytes(6, rows, classes, 8) == 8 * numbers
     assert calibration.tempering_bytes(6, rows, classes, 4) == 4 * numbers
@@ -84,12 +84,13 @@ def test_bytes_of_experts(rows: int) -> None:
 
 def test_rows_of_a_choice() -> None:
     rows = torch.arange(3_000)
-    assert torch.equal(calibration.some(rows[:1_000], 2**19), rows[:1_000])
-    chosen = calibration.some(rows, 2**19)
+    assert torch.equal(calibration.some(rows[:1_000], 2**15), rows[:1_000])
+    chosen = calibration.some(rows, 2**15)
     drawn = torch.randperm(3_000, generator=torch.Generator().manual_seed(0))[:1_000]
     assert torch.equal(chosen, drawn.sort().values)
     assert len(calibration.some(rows, 2**19 // 2_000)) == 2**19 // (2**19 // 2_000)
     assert torch.equal(calibration.some(rows, 174), rows)  # 3,013 of them would be looked at
+    assert len(calibration.some(rows, 100_000)) == 2**25 // 100_000  # of very many classes fewer
 
 
 def test_left_out_arrays_are_stored_in_single_precision_beyond_a_size(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -121,8 +122,30 @@ def test_the_values_of_a_large_grid_are_tried_one_after_the_other(monkeypatch: p
     for one, expert in zip(whole, (LDA(), KernelRidge(), KernelDensity()), strict=True):
         torch.testing.assert_close(expert.fit(EXAMPLES).left_out, one.left_out, rtol=0, atol=1e-12)
     assert calibration.tempering_bytes(9, 18, 4, 8) == 8 * 4 * (5 * 18 + 4 * 18)
-    monkeypatch.undo()  # and 9 · 1,000 · 10,000 scores are too many at once
-    assert calibration.tempering_bytes(9, 2_000, 10_000, 8) == 8 * 10_000 * (5 * 1_000 + 4 * (2**21 // 10_000 + 64))
+    for room, at_once in ((9 * 18 * 4, 9), (9 * 18 * 4 - 1, 2)):
+        monkeypatch.setattr(calibration, "MAX_GRID_SIZE", room)
+        assert calibration.tempering_bytes(9, 18, 4, 8) == 8 * 4 * ((at_once + 3) * 18 + 4 * 18)
+    monkeypatch.undo()  # and 9 · 1,000 · 30,000 scores are too many at once
+    assert calibration.tempering_bytes(9, 2_000, 30_000, 8) == 8 * 30_000 * (5 * 1_000 + 4 * (2**21 // 30_000 + 192))
+
+
+@pytest.mark.parametrize(("room", "asked"), [(3 * 18 * 4, [3]), (3 * 18 * 4 - 1, [1, 1, 1])])
+def test_values_are_scored_together_where_there_is_room(
+    room: int, asked: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[int] = []
+
+    class Scorer:
+        grid, fallback, spread = (1.0, 2.0, 3.0), 3.0, 1.0
+        fitted: Any = None
+
+        def scores(self, grid: tuple[float, ...], rows: torch.Tensor) -> torch.Tensor:
+            seen.append(len(grid))
+            return torch.zeros(len(grid), len(rows), 4)
+
+    monkeypatch.setattr(calibration, "MAX_GRID_SIZE", room)
+    assert [value for value, _ in calibration._each_value(Scorer(), torch.arange(18), 4)] == [1.0, 2.0, 3.0]
+    assert seen == asked
 
 
 def test_a_pool_does_without_an_expert_that_does_not_pay() -> None:
@@ -346,10 +369,9 @@ def test_degrees_of_freedom_of_light_and_heavy_examples(weight: float) -> None:
 def test_spread_within_classes_or_half_of_the_whole() -> None:
     """At rounding beside the whole spread there is none within; at rounding beside the centre there is none at all."""
     eps = torch.finfo(torch.float64).eps
-    x = torch.full((3, 4), 1.0, dtype=torch.float64)  # a whole spread of 4
 
     def trace(within: float, scale: float = 1.0) -> float:
-        return lda._trace(torch.tensor([within], dtype=torch.float64), x, 4, scale)
+        return lda._trace(torch.tensor([within], dtype=torch.float64), 4.0, 4, scale)
 
     assert trace(4 * eps) == 2.0
     assert trace(8 * eps) == 8 * eps

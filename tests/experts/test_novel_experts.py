@@ -31,6 +31,7 @@ from gptree.experts import (
     exemplar_density,
     novel,
 )
+from gptree.experts.novel_scores import Discriminants
 from gptree.storage import restore
 
 EXACT = {"rtol": 0, "atol": 1e-9}
@@ -439,21 +440,26 @@ def test_what_base_classes_have_at_exemplars_is_known_while_nothing_of_theirs_ch
     stay = torch.isin(base.y[rows], torch.tensor(kept))
     weights = torch.cat([weights[stay], torch.ones(len(later_X), dtype=torch.float64)])
     left_out = torch.randn(len(weights), len(kept), generator=torch.Generator().manual_seed(0)).double().log_softmax(1)
-    given = (
-        base_expert(base).only(torch.tensor(kept)),
-        torch.tensor(kept),
-        later_X,
-        later_y,
-        left_out.__getitem__,
-        weights,
-    )
-    expected = learnt.grown(*given)[1].dense()
-    totals, scored = NovelClassExperts._total, list[int]()
-    monkeypatch.setattr(
-        NovelClassExperts, "_total", lambda self, scores: scored.append(scores[0].numel()) or totals(self, scores)
-    )
-    torch.testing.assert_close(ready.grown(*given)[1].dense(), expected, **EXACT)
-    assert (scored[0] == len(later_X) * len(kept)) == known  # base classes are scored at arrivals alone
+    experts, kept_classes = base_expert(base).only(torch.tensor(kept)), torch.tensor(kept)
+    given = (experts, kept_classes, later_X, later_y, left_out.__getitem__, weights)
+    at, first = Discriminants.at, list[int]()
+
+    def spied(self, rows: Tensor, since: int = 0, white=None) -> list[Tensor]:
+        first.append(since)
+        return at(self, rows, since, white)
+
+    monkeypatch.setattr(Discriminants, "at", spied)
+    _, found = ready.grown(*given)
+    assert (N_BASE in first) == known  # base classes are not scored at exemplars
+    _, from_totals = learnt.grown(*given)
+    torch.testing.assert_close(found.dense(), from_totals.dense(), **EXACT)
+    everything = replace(learnt, lda=replace(learnt.lda, counts=torch.cat([learnt.lda.counts, learnt.lda.counts[:1]])))
+    if known:  # with another count of base classes it does not know that they are all there
+        everything = replace(everything, lda=replace(everything.lda, means=learnt.lda.means[[0, 1, 2, 3, 0]]))
+        first.clear()
+        _, scored = everything.grown(*given)
+        assert first == [0]
+        torch.testing.assert_close(found.dense(), scored.dense(), **EXACT)
 
 
 @pytest.mark.parametrize("counts", [COUNTS, [1, 1, 1, 1], [3]], ids=["several", "one shot", "one class"])

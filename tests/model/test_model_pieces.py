@@ -12,7 +12,7 @@ import pytest
 import torch
 from forest_cases import FIRST, SECOND, data, fit, kernel, new_points
 
-from gptree.inference import CoordinateAscent, DensePosterior, Gibbs, InducingPoints, SubsetOfData
+from gptree.inference import CoordinateAscent, DensePosterior, Gibbs, Grams, InducingPoints, SubsetOfData
 from gptree.model import TrainingData, leave_one_out, node_problems, prior_means
 from gptree.model.forest import ForestModel
 from gptree.model.prediction import Prediction
@@ -202,6 +202,15 @@ def test_impossible_numbers_of_a_file_are_refused(part: str, change: Any) -> Non
     tensors[part] = change(tensors[part])
     with pytest.raises(StorageError):
         model_from_parts(document, tensors, torch.device("cpu"))
+
+
+def test_a_kernel_with_one_negative_variance_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    def diagonal(self: Grams, nodes: Any, rows: torch.Tensor) -> torch.Tensor:
+        return torch.where(rows == rows.max(), -1.0, 1.0).double()
+
+    monkeypatch.setattr(Grams, "diagonal", diagonal)
+    with pytest.raises(StorageError, match="a kernel with negative variances"):
+        model_from_parts(*model_to_parts(SWEPT), torch.device("cpu"))
 
 
 @pytest.mark.parametrize("change", [lambda x: -x, lambda x: x.clamp(min=1.1e9)])

@@ -10,7 +10,8 @@ from gptree.experts.density import ExemplarDensity, FittedKernelDensity, KernelD
 from gptree.experts.examples import ALONE, MANY_CLASSES, Examples, check_features, shot_folds
 from gptree.experts.lda import LDA, FittedLDA, lda_scores
 from gptree.experts.left_out import LeftOutScores, in_chunks
-from gptree.experts.novel import FittedBaseNovelExpert, FittedSingle, GrownScores, NovelClassExperts, root_log_odds
+from gptree.experts.novel import FittedBaseNovelExpert, FittedSingle, NovelClassExperts
+from gptree.experts.novel_scores import GrownScores, root_log_odds
 from gptree.experts.pool import FittedPool, Pool, fit_weights, pooled
 from gptree.experts.random_features import FittedRandomFeatures, RandomFeatures
 from gptree.experts.ridge import ExemplarRidge, FittedKernelRidge, FittedRidge, KernelRidge, Ridge

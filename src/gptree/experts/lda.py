@@ -238,7 +238,7 @@ class FittedLDA(FittedExpert):
         means[touched] = sums / counts[touched, None]
         grown = replace(self, means=means, counts=counts)
         if not bool((touched < known).any()):
-            grown.__dict__["_before"] = self
+            vars(grown)["_before"] = self
         return grown
 
     def only(self, classes: Tensor) -> FittedLDA:

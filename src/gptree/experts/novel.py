@@ -23,13 +23,13 @@ from typing import Annotated, Any, ClassVar
 
 import torch
 from torch import Tensor
-from torch.nn.functional import logsigmoid
 
-from gptree.experts.base import FittedExpert, LeftOutAt, ScoreCache, dense_left_out
-from gptree.experts.calibration import best_temperature, fill_own, some
+from gptree.experts.base import Fit, FittedExpert, LeftOutAt, ScoreCache
+from gptree.experts.calibration import best_temperature, some
 from gptree.experts.density import FittedKernelDensity
 from gptree.experts.examples import Examples, row_chunks
 from gptree.experts.lda import FittedLDA
+from gptree.experts.novel_scores import Discriminants, GrownScores, NovelScores, combined, root_log_odds, tempered
 from gptree.experts.pool import pooled
 from gptree.experts.random_features import FittedRandomFeatures
 from gptree.experts.ridge import FittedKernelRidge, KernelRidge
@@ -125,69 +125,47 @@ class NovelClassExperts(Serializable):
         how sure to be. The examples of novel classes do, and what they say is then taken for all decisions.
         """
         C, n_base = int(y.max()) + 1, len(kept)
-        everybody = n_base == len(self.lda.counts)
-        lda, random_lda, exemplars = (
-            each if everybody else each.only(kept) for each in (self.lda, self.random_lda, self.density)
-        )
+        lda, random_lda, exemplars = self.lda, self.random_lda, self.density
+        everybody = n_base == len(lda.counts)
+        if not everybody:
+            lda, random_lda, exemplars = lda.only(kept), random_lda.only(kept), exemplars.only(kept)
         m = len(exemplars.points)
         later = None if weights is None else weights[m:]
         lda, random_lda = lda.grown(X, y, C, later), random_lda.grown(X, y, C, later)
         density = exemplars.grown(X, y, C, later)
-        points = density.points.to(X.dtype)
-        examples = Examples.of(points, density.labels, C, weights=weights)
-        discriminants = _Discriminants(lda, random_lda, density, examples, weights, m)
-        everyone = torch.arange(len(points), device=X.device)
-        rows = everyone if rows is None else rows
+        examples = Examples.of(density.points.to(X.dtype), density.labels, C, weights=weights)
         fitted_ridge: Any = None
-        ridge_at: LeftOutAt | None = None
+        ridge: Fit | None = None
         if self.ridge_penalty is not None:
             assert self.ridge_temperature is not None
             ridge = RIDGE.fit_at(examples, self.ridge_penalty, self.ridge_temperature)
-            fitted_ridge, ridge_at = ridge.expert, ridge.at
-            if fitted_ridge.points.dtype == density.points.dtype and len(fitted_ridge.points) == len(points):
+            fitted_ridge = ridge.expert
+            if fitted_ridge.points.dtype == density.points.dtype and len(fitted_ridge.points) == len(examples):
                 fitted_ridge = replace(fitted_ridge, points=density.points)  # one tensor: their products are shared
+        discriminants = Discriminants(lda, random_lda, density, examples, weights, m)
         arrivals_alone = everybody and not bool((y < n_base).any())
-
-        def parts(asked: Tensor) -> tuple[Tensor, list[Tensor]]:
-            """r (a,) at some points in memory, exemplars first, and the scores (a, N) of novel classes."""
-            if arrivals_alone:
-                before, after = asked[asked < m], asked[asked >= m]
-                arrived = discriminants.at(after)
-                at_exemplars = discriminants.at(before, n_base, self._whitened(discriminants, before))
-                novel = [torch.cat([old, new[:, n_base:]]) for old, new in zip(at_exemplars, arrived, strict=True)]
-                total = self._total([scores[:, :n_base] for scores in arrived])
-                if self.base_mass is None:
-                    total = torch.cat([self._base_totals(discriminants)[before], total])
-                else:
-                    total = torch.cat([self.base_mass[before], total.logsumexp(1)])[:, None]
-            else:
-                scores = discriminants.at(asked)
-                novel, total = [each[:, n_base:] for each in scores], self._total([each[:, :n_base] for each in scores])
-            if ridge_at is not None:
-                ridge_scores = ridge_at(asked)
-                total = total + self.root_weights[-1] * ridge_scores[:, :n_base]
-                novel.append(ridge_scores[:, n_base:])
-            return self._total(novel).logsumexp(1) - total.logsumexp(1) + self.bias, novel
-
+        scores = NovelScores(self, discriminants, None if ridge is None else ridge.at, n_base, arrivals_alone)
+        everyone = torch.arange(len(examples), device=X.device)
+        rows = everyone if rows is None else rows
         several = n_base + (examples.sizes[n_base:] > 1).nonzero()[:, 0]
         judges = some(rows[torch.isin(examples.y[rows], several)], len(several)) if len(several) > 1 else rows[:0]
         known = rows if len(rows) * (C - n_base) <= MAX_TABLE else judges
-        odds, of_novel = parts(known)
-        judged = [scores[torch.searchsorted(known, judges)][:, several - n_base] for scores in of_novel]
+        odds, of_novel = scores.at(known)
+        judged = [each[torch.searchsorted(known, judges)][:, several - n_base] for each in of_novel]
         sharpness = self._sharpness(judged, several, examples, judges)
         novel_weights, others = self.novel_weights * sharpness, min(1.0, sharpness) if memorised else 1.0
-        place = torch.full_like(everyone, -1).index_copy_(0, known, torch.arange(len(known), device=X.device))
-        table = torch.cat([others * odds[:, None], pooled(novel_weights, of_novel)], 1)
-
-        def more(asked: Tensor) -> Tensor:
-            odds, scores = parts(asked)
-            return torch.cat([others * odds[:, None], pooled(novel_weights, scores)], 1)
-
         grown = FittedBaseNovelExpert(
             base, lda, random_lda, density, fitted_ridge, self.root_weights, self.bias, novel_weights, others
         )
-        base_at: LeftOutAt = lambda asked: _tempered(base_left_out(asked), others)  # noqa: E731
-        return grown, GrownScores(base_at, table, place, None if len(known) == len(points) else more)
+
+        def more(asked: Tensor) -> Tensor:
+            odds, of_novel = scores.at(asked)
+            return torch.cat([others * odds[:, None], pooled(novel_weights, of_novel)], 1)
+
+        table = torch.cat([others * odds[:, None], pooled(novel_weights, of_novel)], 1)
+        place = torch.full_like(everyone, -1).index_copy_(0, known, torch.arange(len(known), device=X.device))
+        base_at: LeftOutAt = lambda asked: tempered(base_left_out(asked), others)  # noqa: E731
+        return grown, GrownScores(base_at, table, place, None if len(known) == len(examples) else more)
 
     def with_base_mass(self, y: Tensor, weights: Tensor) -> NovelClassExperts:
         """With `base_mass`, at exemplars of classes y (m,) that count `weights` (m,) times each."""
@@ -195,11 +173,11 @@ class NovelClassExperts(Serializable):
             return self
         points, n_base = self.density.points, len(self.lda.counts)
         examples = Examples.of(points, y, n_base, weights=weights)
-        experts = _Discriminants(self.lda, self.random_lda, self.density, examples, weights, len(points))
+        experts = Discriminants(self.lda, self.random_lda, self.density, examples, weights, len(points))
         chunks = row_chunks(torch.arange(len(points), device=points.device), n_base)
-        return replace(self, base_mass=torch.cat([self._total(experts.at(rows)).logsumexp(1) for rows in chunks]))
+        return replace(self, base_mass=torch.cat([self.total(experts.at(rows)).logsumexp(1) for rows in chunks]))
 
-    def _base_totals(self, grown: _Discriminants) -> Tensor:
+    def base_totals(self, grown: Discriminants) -> Tensor:
         """Σ_k w_k score_k of the base classes at the exemplars (m, B), without ridge regression; computed once."""
         known = self.__dict__.get("_totals")
         if known is None:
@@ -207,18 +185,18 @@ class NovelClassExperts(Serializable):
             points, weights = grown.examples.X[:m], grown.examples.weights[:m]
             examples = Examples.of(points, self.density.labels, n_base, weights=weights)
             counted = None if grown.weights is None else weights
-            experts = _Discriminants(self.lda, self.random_lda, self.density, examples, counted, m)
-            known = self.__dict__["_totals"] = self._total(experts.at(torch.arange(m, device=points.device)))
+            experts = Discriminants(self.lda, self.random_lda, self.density, examples, counted, m)
+            known = self.__dict__["_totals"] = self.total(experts.at(torch.arange(m, device=points.device)))
         return known
 
-    def _whitened(self, grown: _Discriminants, rows: Tensor) -> tuple[Tensor, Tensor]:
+    def whitened(self, grown: Discriminants, rows: Tensor) -> tuple[Tensor, Tensor]:
         """Exemplars as LDA and LDA on random features see them; those of the last rows asked for are kept."""
         known = self.__dict__.get("_white")
         if known is None or not torch.equal(known[0], rows):
             known = self.__dict__["_white"] = rows, grown.whitened(rows)
         return known[1]
 
-    def _total(self, scores: list[Tensor]) -> Tensor:
+    def total(self, scores: list[Tensor]) -> Tensor:
         """Σ_k w_k score_k of the decision between base and novel classes; of the first experts, if not of all."""
         weights = self.root_weights[: len(scores)]
         return torch.einsum("k,ktc->tc", weights, torch.stack(scores).to(weights))
@@ -287,130 +265,4 @@ class FittedBaseNovelExpert(FittedExpert):
         """M (T, C) from the base classes' log-probabilities (T, B) and the experts' over all classes (T, C)."""
         odds = root_log_odds(torch.stack(logs), self.root_weights, base.shape[1]) + self.bias
         novel = pooled(self.novel_weights, [log[:, base.shape[1] :] for log in logs])
-        return _combined(_tempered(base, self.sharpness), self.sharpness * odds, novel)
-
-
-def _tempered(log_p: Tensor, tau: float) -> Tensor:
-    """Log-probabilities (T, B) sharpened τ times."""
-    return log_p if tau == 1 else (tau * log_p).log_softmax(1)
-
-
-def _combined(base: Tensor, odds: Tensor, novel: Tensor) -> Tensor:
-    """M (T, C) from base classes (T, B) and novel ones (T, N), each among themselves, and r (T,)."""
-    return torch.cat([base + logsigmoid(-odds)[:, None], novel + logsigmoid(odds)[:, None]], 1)
-
-
-@dataclass(frozen=True, eq=False)
-class _Discriminants:
-    """The experts other than ridge regression over all classes, and the examples in memory: exemplars, then others."""
-
-    lda: FittedLDA
-    random_lda: FittedRandomFeatures
-    density: FittedKernelDensity
-    examples: Examples
-    weights: Tensor | None
-    n_exemplars: int
-    """So many of the examples, the first, are in the covariance."""
-
-    def at(self, rows: Tensor, first: int = 0, white: tuple[Tensor, Tensor] | None = None) -> list[Tensor]:
-        """Tempered left-out scores of some examples, (r, C) each; of exemplars also for novel classes from one on.
-
-        `white` are the examples `whitened`, where they are known.
-        """
-        X, y = self.examples.X[rows], self.examples.y[rows]
-        weights = None if self.weights is None else self.weights[rows]
-        random_lda: Any = self.random_lda.expert
-        inside = rows < self.n_exemplars
-        novel = torch.arange(first, self.examples.n_classes, device=rows.device)
-        white = self.whitened(rows) if white is None else white
-        scores = [
-            self.lda.left_out(white[0], y, inside, weights, first),
-            random_lda.left_out(white[1], y, inside, weights, first),
-            self.density.scores(X, itself=rows)[0] if first == 0 else self.density.only(novel).scores(X)[0],
-        ]
-        if first == 0:
-            scores = [fill_own(each.to(X.dtype), self.examples, rows) for each in scores]
-        temperatures = (self.lda.temperature, random_lda.temperature, self.density.temperature)
-        return [tau * each.to(X.dtype) for tau, each in zip(temperatures, scores, strict=True)]
-
-    def whitened(self, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """Some examples in the coordinates of LDA, and of LDA on random features."""
-        X, random_lda = self.examples.X[rows], self.random_lda
-        assert isinstance(random_lda.expert, FittedLDA)
-        return self.lda.whitened(X), random_lda.expert.whitened(random_lda.features(X))
-
-
-@dataclass(frozen=True, eq=False)
-class GrownScores:
-    """Left-out class log-probabilities M (n, C) over base and novel classes at n points in memory, by rows.
-
-    Attributes
-    ----------
-    base : function from row numbers (r,) to a tensor (r, B)
-        Log-probabilities of the base classes among themselves.
-    table : tensor (k, 1 + N)
-        r, and log-probabilities of the novel classes among themselves, where they are known.
-    place : int64 tensor (n,)
-        Where the rows stand in the table; −1 if they do not.
-    more : function from row numbers (r,), in order, to a tensor (r, 1 + N), or None
-        The same of rows that are not in the table; None if all are.
-    """
-
-    base: LeftOutAt
-    table: Tensor
-    place: Tensor
-    more: LeftOutAt | None
-
-    def __len__(self) -> int:
-        return len(self.place)
-
-    def at(self, rows: Tensor) -> Tensor:
-        """Those of some rows, (r, C)."""
-        odds, novel = self._novel(rows).tensor_split([1], 1)
-        return _combined(self.base(rows), odds[:, 0], novel)
-
-    def dense(self) -> Tensor:
-        """Those of all rows."""
-        return dense_left_out(self.at, len(self), self.place.device)
-
-    def chunks(self, rows: Tensor) -> tuple[Tensor, ...]:
-        """Rows (r,) in pieces whose scores are computed at a time."""
-        return row_chunks(rows, self.table.shape[1])
-
-    def against(self, rows: Tensor, first: int) -> Tensor:
-        """Those of novel classes from the `first` on, and before them all other classes as one; (r, 1 + N − first)."""
-        odds, earlier, novel = self._novel(rows).tensor_split([1, 1 + first], 1)
-        others = logsigmoid(-odds)
-        if first:
-            others = torch.logaddexp(others, logsigmoid(odds) + earlier.logsumexp(1, keepdim=True))
-        return torch.cat([others, logsigmoid(odds) + novel], 1)
-
-    def _novel(self, rows: Tensor) -> Tensor:
-        place = self.place[rows]
-        there, missing = ((place >= 0) == known for known in (True, False))
-        found = self.table.new_empty(len(rows), self.table.shape[1])
-        found[there] = self.table[place[there]]
-        if bool(missing.any()):
-            assert self.more is not None
-            at = missing.nonzero()[:, 0]
-            at = at[rows[at].argsort()]
-            found[at] = self.more(rows[at])
-        return found
-
-
-def root_log_odds(logs: Tensor, weights: Tensor, n_base: int) -> Tensor:
-    """Σ_k w_k log p_k of (K, T, C), summed up as probabilities: novel classes against base classes, (T,).
-
-    Parameters
-    ----------
-    logs : tensor (K, T, C)
-    weights : tensor (K,)
-    n_base : int
-        The first so many classes are base classes.
-
-    Returns
-    -------
-    tensor (T,)
-    """
-    total = torch.einsum("k,ktc->tc", weights, logs)
-    return total[:, n_base:].logsumexp(1) - total[:, :n_base].logsumexp(1)
+        return combined(tempered(base, self.sharpness), self.sharpness * odds, novel)

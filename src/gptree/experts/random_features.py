@@ -10,6 +10,8 @@ from torch import Tensor
 
 from gptree.experts.base import Expert, Fit, FittedExpert, LeftOutAt, ScoreCache, cached, require_expert
 from gptree.experts.examples import Examples, check_features
+from gptree.experts.lda import LDA
+from gptree.experts.products import working_dtype
 from gptree.experts.scorers import RandomRows, ScoresOf
 from gptree.maths.frozen import Parts
 from gptree.settings import require_whole
@@ -58,7 +60,8 @@ class RandomFeatures(Expert):
         return replace(self, expert=self.expert.settled(fitted.expert))
 
     def on_exemplars(self, rows: Tensor, weights: Tensor) -> RandomFeatures:
-        return replace(self, expert=self.expert.on_exemplars(rows, weights))
+        kind = SingleRandomFeatures if isinstance(self.expert, LDA) else RandomFeatures
+        return kind(self.expert.on_exemplars(rows, weights), self.count, self.unit_length, self.seed)
 
     def fit_bytes(self, rows: int, columns: int, classes: int, itemsize: int) -> int:
         return itemsize * 2 * rows * self.count + self.expert.fit_bytes(rows, self.count, classes, itemsize)
@@ -73,6 +76,16 @@ class RandomFeatures(Expert):
         """W (d, count) for features (n, d) such as `like`."""
         generator = torch.Generator().manual_seed(self.seed)
         return torch.randn(like.shape[1], self.count, generator=generator, dtype=torch.float64).to(like)
+
+
+@dataclass(frozen=True)
+class SingleRandomFeatures(RandomFeatures):
+    """LDA on random features in a base session: that of many examples is in single precision, as it is kept."""
+
+    def fit(self, examples: Examples) -> Fit:
+        X = examples.X.to(working_dtype(len(examples), examples.X.dtype))
+        about = examples.folds, examples.raw, examples.calibration, examples.weights
+        return super().fit(Examples.of(X, examples.y, examples.n_classes, *about))
 
 
 @dataclass(frozen=True, eq=False)

@@ -26,6 +26,7 @@ from gptree.experts import (
     RandomFeatures,
     Ridge,
 )
+from gptree.experts.base import MAX_DOUBLE_SIZE
 from gptree.incremental.episodes import RANDOM_LDA, learn_novel_experts
 from gptree.incremental.exemplars import Exemplars, select_exemplars
 from gptree.incremental.memorised import class_spreads
@@ -118,7 +119,10 @@ def fit_base(
         progress=progress,
     )
     rows = torch.as_tensor(places, device=X.device)
-    seen = left_out_predictions(model, y, left_out, weights, predict_at, dense=False)
+    novelty = None
+    if len(rows) < len(codes):  # the others are looked at while they are there
+        seen = left_out_predictions(model, y, left_out, weights, predict_at, dense=False)
+        novelty = _novelty(seen, sphere, codes, places[regression_rows(y[places], len(labels))], rows)
     base = BaseState(
         keys=tuple(labels),
         model=_on_rows(model, rows),
@@ -127,9 +131,9 @@ def fit_base(
         stands_for=torch.as_tensor(exemplars.weights).to(X),
         exemplars=torch.arange(len(rows), device=X.device),
         exemplar_weights=torch.as_tensor(exemplars.weights).to(X),
-        left_out=None if left_out is None else left_out[rows].to(X.dtype),
+        left_out=None if left_out is None else _kept(left_out, rows, X.dtype),
         novel_experts=novel_experts,
-        novelty=_novelty(seen, sphere, codes, places[regression_rows(y[places], len(labels))], rows),
+        novelty=novelty,
         spreads=spreads,
         weights=None if weights is None else weights[rows],
     )
@@ -214,6 +218,13 @@ def with_novel_experts(base: BaseState, growth: Growth, seed: int, on_sphere: Ca
         on_sphere(base.X), base.y, exemplars, hashes, growth, seed, base.expert, weights=base.weights
     )
     return replace(base, novel_experts=novel_experts)
+
+
+def _kept(left_out: Tensor, rows: Tensor, dtype: torch.dtype) -> Tensor:
+    """Left-out log-probabilities of some rows; very many stay as they are, in single precision."""
+    everyone = torch.arange(len(left_out), device=rows.device)
+    kept = left_out if torch.equal(rows, everyone) else left_out[rows]
+    return kept.to(left_out.dtype if left_out.numel() > MAX_DOUBLE_SIZE else dtype)
 
 
 def _numpy(weights: Tensor | None) -> np.ndarray | None:

@@ -139,7 +139,7 @@ def size_class(n: int, largest_padded: int) -> int:
         return n
     size = 4
     while size < n:
-        size = max(size + 1, int(size * 1.25))
+        size = int(size * 1.25)
     return size
 
 
