@@ -18,6 +18,7 @@ LONGEST = 100  # classes or neighbours that a peer names for a row
 SHARPNESSES = tuple(np.geomspace(3, 1_000, 18))
 FLOORS = (0.001, 0.003, 0.01, 0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.7, 0.9)
 CHOOSERS = 2_000  # training rows at most to choose with
+FLOOR = 0.01  # the same share with napkinXC, which may leave nothing for classes that it does not name
 
 
 def package(name: str, distribution: str) -> Any:
@@ -103,7 +104,7 @@ def _votes(cosines: np.ndarray, sharpness: float) -> np.ndarray:
 
 
 class Napkin:
-    """A tree of logistic regressions of napkinXC with its own probabilities.
+    """A tree of logistic regressions of napkinXC with its own probabilities, and a hundredth for all classes alike.
 
     name : "HSM", a hierarchical softmax, or "PLT", a probabilistic label tree, whose probabilities need not sum to one
         and are divided by their sum.
@@ -125,8 +126,9 @@ class Napkin:
         answer = np.array(self.model.predict_proba(X, top_k=k))
         p, others = answer[:, :, 1], self.n_classes - k
         rest = np.maximum(1 - p.sum(1), 0) if others else np.zeros(len(p))
-        total = p.sum(1) + rest
-        return Shortlist(answer[:, :, 0].astype(int), p / total[:, None], rest / total / max(others, 1))
+        total, floor = p.sum(1) + rest, FLOOR / self.n_classes
+        p, outside = (1 - FLOOR) * p / total[:, None] + floor, (1 - FLOOR) * rest / total / max(others, 1) + floor
+        return Shortlist(answer[:, :, 0].astype(int), p, outside)
 
     def save(self, folder: Path) -> None:
         shutil.copytree(self.folder.name, folder)

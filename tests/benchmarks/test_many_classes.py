@@ -69,7 +69,7 @@ def test_tables_and_figure(tmp_path: Path) -> None:
     assert [hundred.title, thousand.title] == ["100 classes", "1,000 classes"]
     assert [line[0] for line in omniglot.lines] == ["gptree, tree", "gptree, tree, f78fcca"]
     assert [line[0] for line in hundred.lines] == ["gptree, tree"]
-    assert [line[:3] for line in gpu.lines] == [["made-up", "100", "7.0"]]
+    assert [line[:4] for line in gpu.lines] == [["gptree, tree, GPU", "made-up", "100", "7.0"]]
     assert exponents.lines == [["gptree, tree", "100 → 1,000", "2.00", "0.00", "-1.00", ""]]
     many_classes.figure(rows, tmp_path / "many.png")
     assert (tmp_path / "many.png").read_bytes().startswith(b"\x89PNG")
