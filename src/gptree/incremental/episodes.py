@@ -125,7 +125,7 @@ def learn_novel_experts(
         bias=bias,
         novel_weights=_novel_pool(logs, episodes, len(choices), X),
     )
-    return learnt.with_base_mass(y[rows], examples.weights[rows])
+    return learnt.with_base_mass(examples.weights[rows])
 
 
 def _discriminants(examples: Examples, base: FittedExpert) -> tuple[FittedLDA, FittedRandomFeatures]:
