@@ -38,7 +38,7 @@ from gptree.maths.frozen import Parts
 from gptree.storage import Array, Number, Part, Serializable, Sizes, ensure
 
 #: A session may not take long: beyond so many examples in memory, regression is on a balanced part of them.
-RIDGE = KernelRidge(at_most=1_000)
+RIDGE = KernelRidge(at_most=2_000)
 #: Left-out scores of novel classes that are kept, at most; more are computed whenever they are asked for.
 MAX_TABLE = 2**24
 
