@@ -33,7 +33,7 @@ from gptree.experts import (
     ridge,
 )
 from gptree.experts.adapters import fit_weighted
-from gptree.experts.examples import row_chunks
+from gptree.experts.examples import CHUNK_ROWS, row_chunks
 from gptree.maths.frozen import Parts, Rows
 
 X, Y = blobs([5, 4, 6, 3], 7)
@@ -48,7 +48,7 @@ NEW, _ = blobs([3, 3, 3, 2], 7, seed=4)
 )
 def test_bytes_of_a_choice_are_those_of_its_arrays(rows: int, classes: int, scored: int) -> None:
     """Scores of the grid and three copies at the rows of a choice, and four pieces of left-out ones."""
-    piece = min(rows, 2**21 // classes + 192)
+    piece = min(rows, 2**21 // classes + CHUNK_ROWS)
     numbers = (6 + 3) * scored * classes + 4 * piece * classes
     assert calibration.tempering_bytes(6, rows, classes, 8) == 8 * numbers
     assert calibration.tempering_bytes(6, rows, classes, 4) == 4 * numbers
@@ -90,7 +90,7 @@ def test_rows_of_a_choice() -> None:
     assert torch.equal(chosen, drawn.sort().values)
     assert len(calibration.some(rows, 2**19 // 2_000)) == 2**19 // (2**19 // 2_000)
     assert torch.equal(calibration.some(rows, 174), rows)  # 3,013 of them would be looked at
-    assert len(calibration.some(rows, 100_000)) == 2**25 // 100_000  # of very many classes fewer
+    assert [calibration.calibration_size(2**k) for k in (14, 16, 19, 26)] == [1_000, 512, 64, 1]
 
 
 def test_left_out_arrays_are_stored_in_single_precision_beyond_a_size(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -125,8 +125,9 @@ def test_the_values_of_a_large_grid_are_tried_one_after_the_other(monkeypatch: p
     for room, at_once in ((9 * 18 * 4, 9), (9 * 18 * 4 - 1, 2)):
         monkeypatch.setattr(calibration, "MAX_GRID_SIZE", room)
         assert calibration.tempering_bytes(9, 18, 4, 8) == 8 * 4 * ((at_once + 3) * 18 + 4 * 18)
-    monkeypatch.undo()  # and 9 · 1,000 · 30,000 scores are too many at once
-    assert calibration.tempering_bytes(9, 2_000, 30_000, 8) == 8 * 30_000 * (5 * 1_000 + 4 * (2**21 // 30_000 + 192))
+    monkeypatch.undo()  # and 9 · 335 · 100,000 scores are too many at once
+    piece = 2**21 // 100_000 + CHUNK_ROWS
+    assert calibration.tempering_bytes(9, 2_000, 100_000, 8) == 8 * 100_000 * (5 * 335 + 4 * piece)
 
 
 @pytest.mark.parametrize(("room", "asked"), [(3 * 18 * 4, [3]), (3 * 18 * 4 - 1, [1, 1, 1])])

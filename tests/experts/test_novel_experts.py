@@ -433,7 +433,7 @@ def test_what_base_classes_have_at_exemplars_is_known_while_nothing_of_theirs_ch
     three = {name: getattr(learnt, name)[:3] for name in ("root_weights", "novel_weights")}
     learnt = replace(learnt, ridge_penalty=None, ridge_temperature=None, **three)
     weights = torch.linspace(0.5, 2.0, len(rows), dtype=torch.float64)
-    ready = learnt.with_base_mass(base.y[rows], weights)
+    ready = learnt.with_base_mass(weights)
     assert ready.base_mass is not None
     later_X, later_y = later_examples([3, 2], extra=extra)
     later_y = torch.where(later_y >= N_BASE, later_y - N_BASE + len(kept), later_y)

@@ -384,26 +384,31 @@ def test_shrinkage_and_count_weight_of_lda_are_the_best() -> None:
 
 @pytest.mark.parametrize("most", [1000, 20], ids=["all points", "some points"])
 def test_the_penalty_of_ridge_regression_is_the_best(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of many points, regression is on the first in the order of shots."""
-    monkeypatch.setattr(episodes, "RIDGE", replace(episodes.RIDGE, at_most=most))
+    """With many points, penalties are compared on the first of them in the order of shots."""
+    monkeypatch.setattr(episodes, "RIDGE_POINTS", most)
     X, y = blobs([10] * 6, noise=0.8)
     cases = rehearsals(X, y)
-    candidates = {}
-    for penalty in (0.01, 0.03, 0.1, 0.3, 1.0, 3.0):
-        scores = []
-        for e in cases:
-            points = torch.cat([e.base.X[e.exemplars.rows], e.shots])
-            labels = torch.cat([e.base.y[e.exemplars.rows], e.shot_labels])
-            shot = [int((labels[:i] == c).sum()) for i, c in enumerate(labels.tolist())]
-            taken = sorted(sorted(range(len(labels)), key=lambda i: (shot[i], i))[:most])
-            points, labels = points[taken], labels[taken]
-            count = torch.bincount(labels)[labels].double()
-            W = torch.diag((1 / count / (1 / count).mean()).sqrt())
-            K = W @ torch.exp(points @ points.T - 1) @ W + penalty * torch.eye(len(points))
-            weights = W @ torch.linalg.inv(K) @ W @ torch.nn.functional.one_hot(labels, e.n_classes).double()
-            scores.append(torch.exp(e.queries @ points.T - 1) @ weights)
-        candidates[(penalty,)] = scores
-    check_choice(episodes._choose_ridge(cases, X[:6]), candidates, cases)
+
+    def scores(e: Episode, penalty: float, most: int) -> Tensor:
+        points = torch.cat([e.base.X[e.exemplars.rows], e.shots])
+        labels = torch.cat([e.base.y[e.exemplars.rows], e.shot_labels])
+        shot = [int((labels[:i] == c).sum()) for i, c in enumerate(labels.tolist())]
+        taken = sorted(sorted(range(len(labels)), key=lambda i: (shot[i], i))[:most])
+        points, labels = points[taken], labels[taken]
+        count = torch.bincount(labels)[labels].double()
+        W = torch.diag((1 / count / (1 / count).mean()).sqrt())
+        K = W @ torch.exp(points @ points.T - 1) @ W + penalty * torch.eye(len(points))
+        weights = W @ torch.linalg.inv(K) @ W @ torch.nn.functional.one_hot(labels, e.n_classes).double()
+        return torch.exp(e.queries @ points.T - 1) @ weights
+
+    grid = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
+    tried = {(penalty,): [scores(e, penalty, most) for e in cases] for penalty in grid}
+    choice = episodes._choose_ridge(cases, X[:6])
+    if most == 20:  # then the temperature is that of all points
+        labels = torch.cat([e.labels for e in cases])
+        best = min(tried, key=lambda values: least_nll(torch.cat(tried[values]), labels)[1])
+        tried = {best: [scores(e, best[0], 1000) for e in cases]}
+    check_choice(choice, tried, cases)
 
 
 def pool_cases(seed: int) -> tuple[list[Tensor], list]:

@@ -38,7 +38,7 @@ from gptree.maths.frozen import Parts
 from gptree.storage import Array, Number, Part, Serializable, Sizes, ensure
 
 #: A session may not take long: beyond so many examples in memory, regression is on a balanced part of them.
-RIDGE = KernelRidge(at_most=1_000)
+RIDGE = KernelRidge(at_most=2_000)
 #: Left-out scores of novel classes that are kept, at most; more are computed whenever they are asked for.
 MAX_TABLE = 2**24
 
@@ -167,33 +167,34 @@ class NovelClassExperts(Serializable):
         base_at: LeftOutAt = lambda asked: tempered(base_left_out(asked), others)  # noqa: E731
         return grown, GrownScores(base_at, table, place, None if len(known) == len(examples) else more)
 
-    def with_base_mass(self, y: Tensor, weights: Tensor) -> NovelClassExperts:
-        """With `base_mass`, at exemplars of classes y (m,) that count `weights` (m,) times each."""
+    def with_base_mass(self, weights: Tensor) -> NovelClassExperts:
+        """With `base_mass`, at exemplars that count `weights` (m,) times each; or ready for sessions without it."""
         if self.ridge_penalty is not None:
+            self.base_totals(weights)
             return self
-        points, n_base = self.density.points, len(self.lda.counts)
-        examples = Examples.of(points, y, n_base, weights=weights)
-        experts = Discriminants(self.lda, self.random_lda, self.density, examples, weights, len(points))
-        chunks = row_chunks(torch.arange(len(points), device=points.device), n_base)
+        experts = self._of_base(weights)
+        chunks = row_chunks(torch.arange(len(weights), device=weights.device), len(self.lda.counts))
         return replace(self, base_mass=torch.cat([self.total(experts.at(rows)).logsumexp(1) for rows in chunks]))
 
-    def base_totals(self, grown: Discriminants) -> Tensor:
+    def base_totals(self, weights: Tensor) -> Tensor:
         """Σ_k w_k score_k of the base classes at the exemplars (m, B), without ridge regression; computed once."""
-        known = self.__dict__.get("_totals")
+        known = vars(self).get("_totals")
         if known is None:
-            m, n_base = len(self.density.points), len(self.lda.counts)
-            points, weights = grown.examples.X[:m], grown.examples.weights[:m]
-            examples = Examples.of(points, self.density.labels, n_base, weights=weights)
-            counted = None if grown.weights is None else weights
-            experts = Discriminants(self.lda, self.random_lda, self.density, examples, counted, m)
-            known = self.__dict__["_totals"] = self.total(experts.at(torch.arange(m, device=points.device)))
+            experts, everyone = self._of_base(weights), torch.arange(len(weights), device=weights.device)
+            known = vars(self)["_totals"] = self.total(experts.at(everyone, 0, self.whitened(experts, everyone)))
         return known
+
+    def _of_base(self, weights: Tensor) -> Discriminants:
+        """The experts before anything arrived."""
+        points, labels = self.density.points.to(weights), self.density.labels
+        examples = Examples.of(points, labels, len(self.lda.counts), weights=weights)
+        return Discriminants(self.lda, self.random_lda, self.density, examples, weights, len(points))
 
     def whitened(self, grown: Discriminants, rows: Tensor) -> tuple[Tensor, Tensor]:
         """Exemplars as LDA and LDA on random features see them; those of the last rows asked for are kept."""
-        known = self.__dict__.get("_white")
+        known = vars(self).get("_white")
         if known is None or not torch.equal(known[0], rows):
-            known = self.__dict__["_white"] = rows, grown.whitened(rows)
+            known = vars(self)["_white"] = rows, grown.whitened(rows)
         return known[1]
 
     def total(self, scores: list[Tensor]) -> Tensor:

@@ -111,7 +111,8 @@ class NovelScores:
             novel = [torch.cat([old, new[:, n_base:]]) for old, new in zip(at_exemplars, arrived, strict=True)]
             total = learnt.total([each[:, :n_base] for each in arrived])
             if learnt.base_mass is None:
-                total = torch.cat([learnt.base_totals(discriminants)[before], total])
+                counted = discriminants.examples.weights[: discriminants.n_exemplars]
+                total = torch.cat([learnt.base_totals(counted)[before], total])
             else:
                 total = torch.cat([learnt.base_mass[before], total.logsumexp(1)])[:, None]
         else:

@@ -25,6 +25,7 @@ from gptree.experts import (
     FittedPool,
     FittedRandomFeatures,
     KernelDensity,
+    KernelRidge,
     NovelClassExperts,
     RandomFeatures,
     best_temperature,
@@ -49,6 +50,8 @@ KEPT_SHARE = 0.8
 #: Queries × classes of an episode, at most, unless that leaves fewer than the second number of queries.
 MAX_SCORES = 2**17
 MIN_QUERIES = 500
+#: Points on which penalties of ridge regression are compared, at most.
+RIDGE_POINTS = 1_000
 
 SHRINKAGES = (0.05, 0.2, 0.5, 0.7, 0.9, 1.0)
 COUNT_WEIGHTS = (0.0, 0.15, 0.5, 1.0)
@@ -125,7 +128,7 @@ def learn_novel_experts(
         bias=bias,
         novel_weights=_novel_pool(logs, episodes, len(choices), X),
     )
-    return learnt.with_base_mass(y[rows], examples.weights[rows])
+    return learnt.with_base_mass(examples.weights[rows])
 
 
 def _discriminants(examples: Examples, base: FittedExpert) -> tuple[FittedLDA, FittedRandomFeatures]:
@@ -303,9 +306,16 @@ def _choose_ridge(episodes: list[Episode], exemplars: Tensor) -> _Choice:
         labels = torch.cat([e.base.y[rows], e.shot_labels])
         weights = torch.cat([e.base.weights[rows], e.shot_weights])
         points.append(Examples.of(torch.cat([e.base.X[rows], e.shots]), labels, e.n_classes, weights=weights))
-    by_episode = [RIDGE.scores_at(e.queries, memory) for e, memory in zip(episodes, points, strict=True)]
-    candidates = [({"penalty": p}, [scores[k] for scores in by_episode]) for k, p in enumerate(RIDGE.penalties)]
-    return _best(candidates, episodes, lambda: (exemplars @ exemplars.T).sub(1).exp())
+
+    def best(ridge: KernelRidge) -> _Choice:
+        by_episode = [ridge.scores_at(e.queries, memory) for e, memory in zip(episodes, points, strict=True)]
+        candidates = [({"penalty": p}, [scores[k] for scores in by_episode]) for k, p in enumerate(ridge.penalties)]
+        return _best(candidates, episodes, lambda: (exemplars @ exemplars.T).sub(1).exp())
+
+    few = replace(RIDGE, at_most=RIDGE_POINTS)
+    if all(len(memory) <= RIDGE_POINTS for memory in points):
+        return best(few)
+    return best(replace(RIDGE, penalties=(best(few).settings["penalty"],)))
 
 
 # -------------------------------------------------------------------------------------------------------------- pools
