@@ -21,8 +21,8 @@ Findings
   {mean top-1 | method=nearest means, faiss | data=omniglot} %, more often than napkinXC's trees. The tree of that
   commit takes {mean fit | method=gptree, tree, f78fcca | data=omniglot} s,
   {mean predict | method=gptree, tree, f78fcca | data=omniglot} s and
-  {mean file | method=gptree, tree, f78fcca | data=omniglot} MB. With 1,000 made-up classes logistic regression takes longer to
-  fit, {mean fit | method=logistic regression | classes=1000} s against
+  {mean file | method=gptree, tree, f78fcca | data=omniglot} MB. With 1,000 made-up classes logistic
+  regression takes longer to fit, {mean fit | method=logistic regression | classes=1000} s against
   {mean fit | method=gptree, tree | classes=1000} s, and predicts 1,000 rows in
   {mean predict | method=logistic regression | classes=1000} s against
   {mean predict | method=gptree, tree | classes=1000} s.
