@@ -21,9 +21,15 @@ def dataset(classes: int = 6, rows: int = 50) -> Dataset:
     return Dataset("made", x, y, x, y, tuple("abcdef"[:classes]))
 
 
-@pytest.mark.parametrize("name", [*classifiers.METHODS, *VARIANTS])
+@pytest.mark.parametrize("name", [*(name for name in classifiers.METHODS if name != methods.OLD), *VARIANTS])
 def test_every_method_can_be_made(name: str) -> None:
     assert {"fit", "predict_proba"} <= set(dir(methods.make_method(name, 100, seed=1)))
+
+
+@pytest.mark.parametrize("name", [methods.OLD, methods.OLD_CHOSEN])
+def test_methods_of_older_defaults_have_rows_and_no_more(name: str) -> None:
+    with pytest.raises(ValueError, match="measured by an earlier version"):
+        methods.make_method(name, 100, seed=1)
 
 
 @pytest.mark.parametrize("name", [MEAN, POOL])
