@@ -74,8 +74,8 @@ class _Scorer:
         """(len(grid), len(rows), C): each row scored without the examples of its fold."""
         ex = self.examples
         out = ex.X.new_empty(len(grid), len(rows), ex.n_classes)
-        for members, at in ex.by_fold(rows):  # a fold holds one shot of every class, or none
-            left = ex.counts - ex.fold_counts[ex.folds[members[0]]]
+        for fold, members, at in ex.by_fold(rows):  # a fold holds one shot of every class, or none
+            left = ex.counts - ex.fold_counts[fold]
             means = (self.sums - ex.class_sums(self.X[members], members)) / left[:, None]
             for k, s in enumerate(grid):
                 out[k, at] = _scores(ex.X[rows[at]], means, self.centre, s)

@@ -30,6 +30,7 @@ from gptree.experts import (
     Ridge,
     SklearnExpert,
 )
+from gptree.experts.random_features import SingleRandomFeatures
 from small_sizes import small_random_features
 
 X, Y = load_digits(return_X_y=True)
@@ -132,8 +133,11 @@ def sphere(n: int, seed: int = 0) -> Tensor:
 
 def test_forms_on_exemplars() -> None:
     rows, weights = torch.tensor([1, 2]), torch.ones(2)
-    for expert in (LDA(), Ridge(), RandomFeatures(LDA(), 9)):
+    for expert in (LDA(), Ridge(), RandomFeatures(Ridge(), 9)):
         assert expert.on_exemplars(rows, weights) == expert
+    single = RandomFeatures(LDA(), 9).on_exemplars(rows, weights)
+    assert isinstance(single, SingleRandomFeatures)
+    assert single.get_params() == RandomFeatures(LDA(), 9).get_params()
     density = KernelDensity(sharpnesses=(3.0,)).on_exemplars(rows, weights)
     assert isinstance(density, ExemplarDensity)
     assert density.sharpnesses == (3.0,)

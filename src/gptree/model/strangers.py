@@ -58,7 +58,6 @@ class ClassRegression:
         self.points, self.y = points.double(), y
         K = _kernel(self.points, self.points)
         K.diagonal().add_(NOISE)
-        # paper (1)
         self.precision = torch.cholesky_inverse(torch.linalg.cholesky(K))
         self.coefficients = K.new_zeros(n_classes, len(y)).index_add_(0, y, self.precision).T.contiguous()  # P Y
 
