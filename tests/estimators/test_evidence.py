@@ -201,7 +201,7 @@ def test_prior_means_at_training_rows_express_class_frequencies(masked: bool) ->
             assert float(found) == pytest.approx(float(p[left].sum().log() - p[right].sum().log()), abs=1e-9)
 
 
-def test_nodes_learn_the_same_whatever_classes_are_expected() -> None:
+def test_nodes_learn_the_same_whatever_classes_are_expected(tmp_path) -> None:
     X, y = gaussian_classes(6, 12, 6, 1.0, seed=3)
     kept = np.arange(len(y)) % 12 < 2 * (y + 1)
     plain, expecting = (
@@ -213,6 +213,8 @@ def test_nodes_learn_the_same_whatever_classes_are_expected() -> None:
     share = np.bincount(y[kept]) / kept.sum()
     assert expecting.predict_proba(X)[:, -1].mean() > plain.predict_proba(X)[:, -1].mean()
     assert plain.predict_proba(X)[:, -1].mean() < (share[-1] + 1 / 6) / 2
+    plain.save(tmp_path / "model")
+    assert np.exp(load_model(tmp_path / "model").state_.log_frequencies) == pytest.approx(share)
 
 
 # --------------------------------------------------------------------------------------------------- what it chooses
