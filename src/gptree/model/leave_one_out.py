@@ -101,8 +101,13 @@ def left_out_predictions(
         kept += [log_p] if dense else []
         other.append(log_p.scatter(1, classes[chunk, None], -torch.inf).amax(1))
     familiarity = _familiarity(model, torch.cat(winners), cavities)
-    found = map(torch.cat, (own, best, other))
-    return LeftOut(*found, familiarity, torch.cat(kept) if dense else None)
+    return LeftOut(
+        own=torch.cat(own),
+        best=torch.cat(best),
+        other=torch.cat(other),
+        familiarity=familiarity,
+        log_probabilities=torch.cat(kept) if dense else None,
+    )
 
 
 def novelty_threshold(novelty: np.ndarray, y: np.ndarray, reject: float) -> float:
