@@ -164,7 +164,10 @@ class NovelClassExperts(Serializable):
 
         table = torch.cat([others * odds[:, None], pooled(novel_weights, of_novel)], 1)
         place = torch.full_like(everyone, -1).index_copy_(0, known, torch.arange(len(known), device=X.device))
-        base_at: LeftOutAt = lambda asked: tempered(base_left_out(asked), others)  # noqa: E731
+
+        def base_at(asked: Tensor) -> Tensor:
+            return tempered(base_left_out(asked), others)
+
         return grown, GrownScores(base_at, table, place, None if len(known) == len(examples) else more)
 
     def with_base_mass(self, weights: Tensor) -> NovelClassExperts:
