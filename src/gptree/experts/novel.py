@@ -29,11 +29,11 @@ from gptree.experts.calibration import best_temperature, some
 from gptree.experts.density import FittedKernelDensity
 from gptree.experts.examples import Examples, row_chunks
 from gptree.experts.lda import FittedLDA
-from gptree.experts.novel_scores import Discriminants, GrownScores, NovelScores, combined, root_log_odds, tempered
+from gptree.experts.novel_scores import Discriminants, GrownScores, NovelScores, combined, root_log_odds
 from gptree.experts.pool import pooled
 from gptree.experts.random_features import FittedRandomFeatures
 from gptree.experts.ridge import FittedKernelRidge, KernelRidge
-from gptree.experts.scorers import BaseNovelScores, OneClass
+from gptree.experts.scorers import BaseNovelScores, OneClass, tempered
 from gptree.maths.frozen import Parts
 from gptree.storage import Array, Number, Part, Serializable, Sizes, ensure
 
@@ -158,11 +158,13 @@ class NovelClassExperts(Serializable):
             base, lda, random_lda, density, fitted_ridge, self.root_weights, self.bias, novel_weights, others
         )
 
-        def more(asked: Tensor) -> Tensor:
-            odds, of_novel = scores.at(asked)
+        def entries(odds: Tensor, of_novel: list[Tensor]) -> Tensor:
             return torch.cat([others * odds[:, None], pooled(novel_weights, of_novel)], 1)
 
-        table = torch.cat([others * odds[:, None], pooled(novel_weights, of_novel)], 1)
+        def more(asked: Tensor) -> Tensor:
+            return entries(*scores.at(asked))
+
+        table = entries(odds, of_novel)
         place = torch.full_like(everyone, -1).index_copy_(0, known, torch.arange(len(known), device=X.device))
 
         def base_at(asked: Tensor) -> Tensor:

@@ -25,11 +25,6 @@ def combined(base: Tensor, odds: Tensor, novel: Tensor) -> Tensor:
     return torch.cat([base + logsigmoid(-odds)[:, None], novel + logsigmoid(odds)[:, None]], 1)
 
 
-def tempered(log_p: Tensor, tau: float) -> Tensor:
-    """Log-probabilities (T, B) sharpened τ times."""
-    return log_p if tau == 1 else (tau * log_p).log_softmax(1)
-
-
 def root_log_odds(logs: Tensor, weights: Tensor, n_base: int) -> Tensor:
     """Σ_k w_k log p_k of (K, T, C), summed up as probabilities: novel classes against base classes, (T,).
 

@@ -347,15 +347,18 @@ class BaseNovelScores(nn.Module):
         self.root_weights, self.novel_weights = tuple(root_weights), tuple(novel_weights)
 
     def forward(self, rows: Rows) -> Tensor:
-        base = self.base(rows).to(rows.x.dtype).log_softmax(1)
-        if self.sharpness != 1:
-            base = (self.sharpness * base).log_softmax(1)
+        base = tempered(self.base(rows).to(rows.x.dtype).log_softmax(1), self.sharpness)
         logs = [score(rows).to(rows.x.dtype) for score in self.scores]
         total, n_base = pooled_scores(logs, self.root_weights), base.shape[1]
         odds = total[:, n_base:].logsumexp(1) - total[:, :n_base].logsumexp(1) + self.bias
         novel = pooled_scores([log[:, n_base:] for log in logs], self.novel_weights).log_softmax(1)
         is_novel, is_base = log_sigmoids(self.sharpness * odds[:, None])
         return torch.cat([base + is_base, novel + is_novel], 1)
+
+
+def tempered(log_p: Tensor, tau: float) -> Tensor:
+    """Log-probabilities (T, B) sharpened τ times."""
+    return log_p if tau == 1 else (tau * log_p).log_softmax(1)
 
 
 def pooled_scores(scores: Sequence[Tensor], weights: Sequence[float]) -> Tensor:
