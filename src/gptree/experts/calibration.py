@@ -220,6 +220,7 @@ def best_temperature(
     """
     n = len(labels) if weights is None else float(weights.sum())
     t0 = math.log(centre)
+    weights = None if weights is None else weights.to(scores)  # a product of two precisions is slow
     gap = scores - scores.gather(1, labels[:, None])  # Δ_c = score_c − score_y: the NLL is logsumexp(τΔ)
     low, high, t = t0 - BRACKET, t0 + BRACKET, t0
     for _ in range(MAX_STEPS):

@@ -146,7 +146,7 @@ class FittedKernelDensity(FittedExpert):
     def frozen(self, parts: Parts) -> DensityScores:
         points = parts.products(self.points)
         fitted = points, self.labels, self.weights, self.masses, self.sharpness, self.temperature
-        return FrozenDensityScores(parts, *fitted) if parts.frozen else DensityScores(*fitted)
+        return (FrozenDensityScores if parts.frozen else DensityScores)(*fitted)
 
     def knows_left_out(self, X: Tensor, y: Tensor) -> bool:
         return torch.equal(X.to(self.points.dtype), self.points) and torch.equal(y, self.labels)

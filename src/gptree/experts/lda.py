@@ -423,8 +423,10 @@ class _Moments:
             return x if basis is None else x @ basis
 
         def class_means(basis: Tensor | None) -> Tensor:
-            parts = (examples.class_sums(coordinates(some, basis) * weights[some, None], some) for some in blocks)
-            return reduce(torch.add, parts) / examples.counts[:, None]
+            sums = examples.X.new_zeros(examples.n_classes, d if basis is None else basis.shape[1])
+            for some in blocks:
+                sums.index_add_(0, examples.y[some], coordinates(some, basis) * weights[some, None])
+            return sums.div_(examples.counts[:, None])
 
         freedom, means = _freedom(examples), class_means(span)
         scatter, squares = [], []
