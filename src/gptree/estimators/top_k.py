@@ -58,8 +58,8 @@ def beam_top_k(state: FittedState, X: np.ndarray, k: int, width: int) -> TopK:
     """Of raw features X (n, d), by a beam of so many nodes."""
     features, parts = state.features(X), []
     with torch.no_grad():
-        for rows in state.model.chunks(features, state.prediction.width):
-            p = state.beam.log_probabilities(features[rows], width).exp_()
+        for some in state.beam.pieces(features):
+            p = state.beam.log_probabilities(some, width).exp_()
             best = p.topk(k, dim=1)
             outside = p.scatter(1, best.indices, 0.0).sum(1)
             parts.append([best.indices, best.values, outside])

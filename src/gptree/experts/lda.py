@@ -384,14 +384,15 @@ class _Scorer:
             ex, means, left = self.examples, self.means, self.examples.counts.to(self.x.dtype)
             if fold != ALONE:
                 left = (ex.counts - ex.fold_counts[fold]).to(left)
-                inside = self.x[members] * ex.weights[members, None].to(left)
-                means = (self.means * ex.counts[:, None].to(left) - ex.class_sums(inside, members)) / left[:, None]
-            weighted, norms = (means * self.A[k]).T, means.square() @ self.A[k]
+                inside = ex.class_sums(self.x[members] * ex.weights[members, None].to(left), members)
+                means = torch.mul(self.means, ex.counts[:, None].to(left)).sub_(inside).div_(left[:, None])
+                del inside
+            weighted, norms = means * self.A[k], means.square() @ self.A[k]
             if self.steady:
                 share = left.clamp(min=1) / (left.clamp(min=1) + 1)
-                weighted = torch.cat([weighted, torch.full_like(weighted[:1], -0.5)]).mul_(share)
+                weighted = torch.cat([weighted, torch.full_like(weighted[:, :1], -0.5)], 1).mul_(share[:, None])
                 norms = lda_scores(norms, left, self.count_penalties[k])
-            self._last = (fold, k), (weighted, norms, left)
+            self._last = (fold, k), (weighted.T, norms, left)
         return self._last[1]
 
     def fitted(self, value: float, temperature: float) -> FittedLDA:

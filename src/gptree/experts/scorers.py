@@ -190,7 +190,7 @@ class ClassPoints(nn.Module):
                 missing = place >= self.counts[flat[some], None]
                 place = (place + self.starts[flat[some], None]).clamp_(max=len(self.points) - 1)
                 place = place if self.order is None else self.order[place]
-                near = self.points.index_select(0, place.flatten()).view(*place.shape, -1)
+                near = self.points.index_select(0, place.flatten()).view(*place.shape, x.shape[1])
                 g = near.mul_(x[rows[some], None]).sum(-1)  # a product of so many small matrices is slower
                 terms = g.sub_(1.0).mul_(sharpness)
                 if not self.alike:

@@ -27,7 +27,6 @@ from gptree.inference import (
 from gptree.model.node_data import TrainingData, node_problems
 from gptree.tree import ClassTree, ForestPaths
 
-
 #: On a processor rows are predicted so many numbers at a time, but no fewer rows than that.
 PIECE_NUMBERS, PIECE_ROWS = 2**23, 128
 
