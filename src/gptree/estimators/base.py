@@ -241,8 +241,9 @@ class TreeEstimator(SettingsParameters, ClassifierMixin, BaseEstimator):
         k : int
             At most the number of classes.
         beam : int or None
-            None is no beam up to 2,000 classes, with ``predict_at="quadrature"`` and for models whose kernel or
-            posterior has no beam search; otherwise 16, or k if that is more.
+            None is no beam up to 5,000 classes, where all nodes take less time than a search, with
+            ``predict_at="quadrature"`` and for models whose kernel or posterior has no beam search; otherwise 16, or k
+            if that is more.
 
         Returns
         -------

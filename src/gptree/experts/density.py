@@ -212,11 +212,11 @@ class _Scorer:
         ex = self.examples
         dtype = self.points.dtype if ex.n_classes > MANY_CLASSES else ex.X.dtype
         scores = ex.X.new_empty(len(grid), len(rows), ex.n_classes, dtype=dtype)
-        for fold, _, asked in ex.by_fold(rows):
-            points, labels, weights, masses = self._without(fold)
-            for part in chunks(len(asked), len(points), rows.device):
-                g = points @ self.points[rows[asked[part]]].T
-                scores[:, asked[part]] = _log_means(g, labels, weights, masses, grid).to(scores.dtype)
+        by_fold = list(ex.by_fold(rows))
+        for fold, _, asked in by_fold:
+            self._score_fold(grid, rows, fold, asked, scores)
+        if len(by_fold) > 1:
+            self._last = None  # the next call begins with another one
         alone = ex.alone(rows)
         for part in chunks(len(alone), len(ex), rows.device):
             asked = rows[alone[part]]
@@ -227,9 +227,17 @@ class _Scorer:
             scores[:, alone[part]] = _log_means(g, ex.y, self.weights, counts, grid).to(scores.dtype)
         return scores
 
+    def _score_fold(self, grid: tuple[float, ...], rows: Tensor, fold: int, asked: Tensor, scores: Tensor) -> None:
+        """Those of the rows at the places `asked`, all of one fold, into `scores`."""
+        points, labels, weights, masses = self._without(fold)
+        for part in chunks(len(asked), len(points), rows.device):
+            g = points @ self.points[rows[asked[part]]].T
+            scores[:, asked[part]] = _log_means(g, labels, weights, masses, grid).to(scores.dtype)
+
     def _without(self, fold: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Points, labels, weights and masses (C, 1) of all other folds; those of the last one asked for are kept."""
         if self._last is None or self._last[0] != fold:
+            self._last = None  # one at a time
             ex, kept = self.examples, self.examples.folds != fold
             masses = (ex.counts - ex.fold_counts[fold]).to(self.points.dtype)[:, None]
             self._last = fold, (self.points[kept], ex.y[kept], self.weights[kept], masses)

@@ -62,10 +62,11 @@ def fit_shortlist(experts: Sequence[Expert], examples: Examples) -> Fit:
     pool = FittedShortlist(tuple(fitted), guide.new_ones(len(fitted)), guide.new_tensor(slopes))
     found = pool.densities_at(examples)(calibration.rows, shortlist := best_classes(guide, SHORTLIST))
     one = torch.eye(len(fitted)).tolist()
-    logs = [with_tail(guide.clone(), shortlist, found, weights, slopes).log_softmax(1) for weights in one]
-    weights = robust_weights(
-        torch.stack([calibration.see(log) for log in logs]), calibration.labels, calibration.balanced.to(guide)
-    )
+    logs = guide.new_empty(len(one), len(guide), len(calibration.classes))
+    for log, weights in zip(logs, one, strict=True):
+        log.copy_(calibration.see(with_tail(guide.clone(), shortlist, found, weights, slopes).log_softmax(1)))
+    del guide, found  # of many classes they are large
+    weights = robust_weights(logs, calibration.labels, calibration.balanced.to(logs))
     pool = FittedShortlist(pool.experts, weights.to(examples.X), pool.slopes.to(examples.X))
     return Fit(pool, pool.combined_at(first.at, examples), examples.usable)
 

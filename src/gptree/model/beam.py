@@ -51,7 +51,7 @@ class Beam:
         kernel = copy.deepcopy(grams.kernel).to(dtype)
         self._kernels = [_kernel(kernel, grams.X[some].to(dtype)) for some in used.split(POINTS)]
         self._sums = _Sums(model.predictor, dtype)
-        self._numbers = len(used) + ARRAYS * model.n_classes
+        self._points, self._numbers = len(used), len(used) + ARRAYS * model.n_classes
         self._budget = model.memory_budget // (4 * dtype.itemsize)
         self._trees = [_Tree(tree, nodes) for tree, nodes in zip(model.trees, model.node_of, strict=True)]
 
@@ -73,7 +73,9 @@ class Beam:
     def log_probabilities(self, x: Tensor, width: int) -> Tensor:
         """(T, C), of mapped features x (T, d), with a beam of `width` nodes."""
         scores, single = self._scores(x), x.to(self._dtype)
-        kernel = torch.cat([k(Rows(single)).mT for k in self._kernels], 1)
+        kernel = single.new_empty(len(x), self._points)
+        for values, part in zip(kernel.split(POINTS, 1), self._kernels, strict=True):
+            values.copy_(part(Rows(single)).mT)
         total: Tensor | None = None
         for tree in self._trees:
             in_order = scores.index_select(1, tree.order)

@@ -133,8 +133,8 @@ class _Ranks:
         sizes = np.array([len(self._rows[c]) for c in new])
         for size in np.unique(sizes):
             reach = max(count, min(int(size), SMALL_CLASS))
-            alike = new[sizes == size]
-            for some in np.array_split(alike, -(-len(alike) * int(size) // ORDERED_ROWS)):
+            alike, step = new[sizes == size], max(1, ORDERED_ROWS // int(size))
+            for some in (alike[start : start + step] for start in range(0, len(alike), step)):
                 members = np.stack([self._rows[c] for c in some])
                 self._rank[np.take_along_axis(members, self._orders(some, members, reach), 1)] = np.arange(size)
             self._known[alike] = reach if reach < size else len(self._rank)  # as many as can be asked for
