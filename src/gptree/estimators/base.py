@@ -212,7 +212,8 @@ class TreeEstimator(SettingsParameters, ClassifierMixin, BaseEstimator):
         ndarray (n, C)
             Columns as in `classes_`; rows sum to one.
         """
-        return np.exp(self.predict_log_proba(X))
+        log_p = self.predict_log_proba(X)
+        return np.exp(log_p, out=log_p)
 
     def predict(self, X: Any) -> np.ndarray:
         """The most probable label of each row.
