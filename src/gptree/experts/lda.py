@@ -177,24 +177,33 @@ class FittedLDA(FittedExpert):
         the rank-one change of `_Scorer`. For the only example of a class, the score of that class means nothing. The
         scores are those of the classes from the `first` on.
         """
-        means = self._white_means
-        r, others = x - means[y], means[first:]
-        distances = x.square().sum(1)[:, None] - 2 * x @ others.T + others.square().sum(1)
+        r, others = x - self._white_means[y], self._white_means[first:]
+        distances = self._white_distances(x, first)
         rows = (y >= first).nonzero()[:, 0]
         own = y[rows] - first
         n, w = self.counts[y], (torch.ones_like(y) if weights is None else weights).to(self.counts)
         left = torch.where(n - w > LEFT * w, n - w, n)
         rAr = r.square().sum(1)
         rAr[rows] = distances[rows, own]
-        # δᵀAr = xᵀAr − μ_cᵀAr; for the class of the example δ = r n/(n − w)
-        cross = (x * r).sum(1)[:, None] - r @ others.T
-        cross[rows, own] = (rAr * n / left)[rows]
         distances[rows, own] = (rAr * (n / left).square())[rows]
-        a = (1 - self.shrinkage) / self.freedom * w * n / left * in_covariance
-        distances += (a / (1 - a * rAr))[:, None] * cross.square()
+        if bool(in_covariance.any()):
+            # δᵀAr = xᵀAr − μ_cᵀAr; for the class of the example δ = r n/(n − w)
+            cross = (x * r).sum(1)[:, None] - r @ others.T
+            cross[rows, own] = (rAr * n / left)[rows]
+            a = (1 - self.shrinkage) / self.freedom * w * n / left * in_covariance
+            distances += (a / (1 - a * rAr))[:, None] * cross.square_()
         counts = self.counts[first:].repeat(len(x), 1)
         counts[rows, own] = left[rows]
         return lda_scores(distances, counts, self.count_penalty)
+
+    def white_scores(self, x: Tensor) -> Tensor:
+        """Untempered scores (n, C) at `whitened` points that it never saw."""
+        return lda_scores(self._white_distances(x), self.counts, self.count_penalty)
+
+    def _white_distances(self, x: Tensor, first: int = 0) -> Tensor:
+        """Squared distances (n, C − first) of whitened points to class means from the `first` on."""
+        products = x @ self._white_means[first:].T
+        return products.mul_(-2).add_(x.square().sum(1)[:, None]).add_(self._white_norms[first:])
 
     def whitened(self, X: Tensor) -> Tensor:
         """Examples (n, d) in coordinates in which Σ_λ is the identity."""
@@ -216,6 +225,14 @@ class FittedLDA(FittedExpert):
         if before is None:
             return self._whitened(self.means)
         return torch.cat([before._white_means, self._whitened(self.means[len(before.means) :])])
+
+    @cached_property
+    def _white_norms(self) -> Tensor:
+        """Their squared lengths."""
+        before: FittedLDA | None = self.__dict__.get("_before")
+        if before is None:
+            return self._white_means.square().sum(1)
+        return torch.cat([before._white_norms, self._white_means[len(before.means) :].square().sum(1)])
 
     def knows_left_out(self, X: Tensor, y: Tensor) -> bool:
         return X.dtype == self.basis.dtype

@@ -17,8 +17,9 @@ nothing about how sure to be of rows that it has not seen: r and M_base are then
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from hashlib import blake2b
 from typing import Annotated, Any, ClassVar
 
 import torch
@@ -37,8 +38,9 @@ from gptree.experts.scorers import BaseNovelScores, OneClass, tempered
 from gptree.maths.frozen import Parts
 from gptree.storage import Array, Number, Part, Serializable, Sizes, ensure
 
-#: A session may not take long: beyond so many examples in memory, regression is on a balanced part of them.
-RIDGE = KernelRidge(at_most=2_000)
+#: A session may not take long: beyond so many examples in memory, regression is on a balanced part of them. Of more base
+#: classes it is not asked: left-out rows of CLINC150 and CUB (120 and 150 base classes) had an NLL within 0.003 without.
+RIDGE = KernelRidge(at_most=2_000, most_classes=100)
 #: Left-out scores of novel classes that are kept, at most; more are computed whenever they are asked for.
 MAX_TABLE = 2**24
 
@@ -107,6 +109,7 @@ class NovelClassExperts(Serializable):
         weights: Tensor | None = None,
         rows: Tensor | None = None,
         memorised: bool = False,
+        arrivals: Tensor | None = None,
     ) -> tuple[FittedBaseNovelExpert, GrownScores]:
         """The experts over all classes, and their left-out class log-probabilities at the points in memory.
 
@@ -117,9 +120,9 @@ class NovelClassExperts(Serializable):
         counts. At the points `rows`, in order and with all of X, they are computed at once, elsewhere when asked for.
 
         Left out: LDA means and counts without the point, and the covariance if it was made of it; the density without
-        the point; kernel ridge regression without one shot of every class. Where arrivals are all that is new, base
-        classes are scored at the arrivals alone: what they score at exemplars is known. It differs for exemplars that
-        are alone in their class, which gets the mean score of the base classes there.
+        the point; kernel ridge regression without one shot of every class. Where `arrivals` are all that is new, (k, 4)
+        `at_arrivals` of X, base classes are scored nowhere: what they score at exemplars is known, too. It differs for
+        exemplars that are alone in their class, which gets the mean score of the base classes there.
 
         `memorised`: the network behind the features knew the base examples by heart, so that they teach nothing about
         how sure to be. The examples of novel classes do, and what they say is then taken for all decisions.
@@ -143,8 +146,7 @@ class NovelClassExperts(Serializable):
             if fitted_ridge.points.dtype == density.points.dtype and len(fitted_ridge.points) == len(examples):
                 fitted_ridge = replace(fitted_ridge, points=density.points)  # one tensor: their products are shared
         discriminants = Discriminants(lda, random_lda, density, examples, weights, m)
-        arrivals_alone = everybody and not bool((y < n_base).any())
-        scores = NovelScores(self, discriminants, None if ridge is None else ridge.at, n_base, arrivals_alone)
+        scores = NovelScores(self, discriminants, None if ridge is None else ridge.at, n_base, arrivals)
         everyone = torch.arange(len(examples), device=X.device)
         rows = everyone if rows is None else rows
         several = n_base + (examples.sizes[n_base:] > 1).nonzero()[:, 0]
@@ -173,21 +175,34 @@ class NovelClassExperts(Serializable):
         return grown, GrownScores(base_at, table, place, None if len(known) == len(examples) else more)
 
     def with_base_mass(self, weights: Tensor) -> NovelClassExperts:
-        """With `base_mass`, at exemplars that count `weights` (m,) times each; or ready for sessions without it."""
+        """With `base_mass`, at exemplars that count `weights` (m,) times each, unless ridge regression is asked."""
         if self.ridge_penalty is not None:
-            self.base_totals(weights)
             return self
         experts = self._of_base(weights)
         chunks = row_chunks(torch.arange(len(weights), device=weights.device), len(self.lda.counts))
         return replace(self, base_mass=torch.cat([self.total(experts.at(rows)).logsumexp(1) for rows in chunks]))
 
-    def base_totals(self, weights: Tensor) -> Tensor:
-        """Σ_k w_k score_k of the base classes at the exemplars (m, B), without ridge regression; computed once."""
-        known = vars(self).get("_totals")
-        if known is None:
-            experts, everyone = self._of_base(weights), torch.arange(len(weights), device=weights.device)
-            known = vars(self)["_totals"] = self.total(experts.at(everyone, 0, self.whitened(experts, everyone)))
-        return known
+    def at_arrivals(self, X: Tensor, sizes: Sequence[int]) -> Tensor:
+        """What base classes score at new points (n, d): as `base_mass`, and the sum of each expert's scores; (n, 4).
+
+        Points come class after class, so many of each. Every class is scored for itself, so that it does not matter,
+        to the last bit, which others there are; those of the last time are known.
+        """
+        before, now, keys = vars(self).get("_arrivals", {}), {}, []
+        for points in X.split(list(sizes)):
+            keys.append(key := blake2b(points.cpu().numpy().tobytes()).digest())
+            now[key] = before[key] if key in before else self._at_new(points.clone())
+        vars(self)["_arrivals"] = now
+        return torch.cat([now[key] for key in keys])
+
+    def _at_new(self, X: Tensor) -> Tensor:
+        random_lda: Any = self.random_lda.expert
+        experts = [self.lda, random_lda, self.density]
+        white = self.lda.whitened(X), random_lda.whitened(self.random_lda.features(X))
+        scores = [self.lda.white_scores(white[0]), random_lda.white_scores(white[1]), self.density.scores(X)[0]]
+        scores = [each.to(X.dtype) for each in scores]
+        total = self.total([expert.temperature * each for expert, each in zip(experts, scores, strict=True)])
+        return torch.stack([total.logsumexp(1), *(each.sum(1) for each in scores)], 1)
 
     def _of_base(self, weights: Tensor) -> Discriminants:
         """The experts before anything arrived."""

@@ -205,8 +205,12 @@ def _experts(
         order = torch.cat([old.nonzero()[:, 0], (~old).nonzero()[:, 0]])
         return torch.empty_like(found).index_copy_(0, order, found)
 
+    arrivals = None
+    unchanged = len(memory.kept) == base.n_classes and not any(c.origins for c in registry.base)
+    if unchanged and base.novel_experts.base_mass is not None:
+        arrivals = base.novel_experts.at_arrivals(later, [len(c.origins) for c in registry.novel])
     known = memory.kept, later, memory.later_y, of_base, memory.weights, rows
-    return base.novel_experts.grown(expert, *known, _is_memorised(base, memory, later))
+    return base.novel_experts.grown(expert, *known, _is_memorised(base, memory, later), arrivals)
 
 
 def _is_memorised(base: BaseState, memory: _Memory, later: Tensor) -> bool:
