@@ -473,6 +473,7 @@ def test_arrivals_are_scored_once_and_for_themselves() -> None:
     scores = scores - 0.5 * learnt.lda.count_penalty * torch.log1p(1 / learnt.lda.counts)
     torch.testing.assert_close(everything[:, 1], scores.sum(1), **EXACT)
 
+
 @pytest.mark.parametrize("counts", [COUNTS, [1, 1, 1, 1], [3]], ids=["several", "one shot", "one class"])
 @pytest.mark.parametrize("shots", [[1], [1, 1, 1], [2, 1], [30, 1]])
 @pytest.mark.parametrize("d", [3, 50])

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from gptree.experts.base import Expert, Fit, FittedExpert, LeftOutAt, ScoreCache, cached, positive_grid
-from gptree.experts.calibration import fit_tempered, tempered_at, tempering_bytes, weighted_mean
+from gptree.experts.calibration import fill_own, fit_tempered, tempered_at, tempering_bytes, weighted_mean
 from gptree.experts.examples import ALONE, MANY_CLASSES, Examples, check_features
 from gptree.experts.scorers import LinearScores
 from gptree.maths.frozen import Parts
@@ -241,6 +241,14 @@ class FittedLDA(FittedExpert):
         scorer = _Scorer(LDA((self.shrinkage,)), examples)
         scorer.count_penalties = [self.count_penalty]  # as it was found in the fit
         return tempered_at(scorer, self.shrinkage, self.temperature, examples)
+
+    def at_exemplars(self, exemplars: Examples) -> LeftOutAt:
+        def at(rows: Tensor) -> Tensor:
+            x, y = self.whitened(exemplars.X[rows]), exemplars.y[rows]
+            scores = self.left_out(x, y, torch.ones_like(y, dtype=torch.bool), exemplars.weights[rows])
+            return fill_own(scores, exemplars, rows).mul_(self.temperature)
+
+        return at
 
     def grown(self, X: Tensor, y: Tensor, n_classes: int, weights: Tensor | None = None) -> FittedLDA:
         """Means and counts with the further examples; the covariance stays."""

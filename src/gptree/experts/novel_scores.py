@@ -15,9 +15,10 @@ from gptree.experts.density import FittedKernelDensity
 from gptree.experts.examples import Examples, row_chunks
 from gptree.experts.lda import FittedLDA
 from gptree.experts.random_features import FittedRandomFeatures
+from gptree.experts.scorers import tempered
 
 if TYPE_CHECKING:
-    from gptree.experts.novel import NovelClassExperts
+    from gptree.experts.novel import FittedBaseNovelExpert, NovelClassExperts
 
 
 def combined(base: Tensor, odds: Tensor, novel: Tensor) -> Tensor:
@@ -137,6 +138,19 @@ class NovelScores:
                 novel.append(of_ridge[:, n_base:])
             of_base = total.logsumexp(1)
         return learnt.total(novel).logsumexp(1) - of_base + learnt.bias, novel
+
+    def of(self, grown: FittedBaseNovelExpert, base: LeftOutAt, known: Tensor, table: Tensor) -> GrownScores:
+        """The log-probabilities of `grown` experts: in the table (k, 1 + N) at points `known` (k,), later elsewhere."""
+        n = len(self.discriminants.examples)
+        place = known.new_full((n,), -1).index_copy_(0, known, torch.arange(len(known), device=known.device))
+
+        def base_at(asked: Tensor) -> Tensor:
+            return tempered(base(asked), grown.sharpness)
+
+        def more(asked: Tensor) -> Tensor:
+            return grown.entries(*self.at(asked))
+
+        return GrownScores(base_at, table, place, None if len(known) == n else more)
 
 
 @dataclass(frozen=True, eq=False)
