@@ -72,7 +72,7 @@ def _known_rows(state: FittedState, predict_at: PredictAt) -> KnownRows:
         return _scored(_arrays(found.known, found.left_out.own, None), y, found.variance_weight, found.regression)
     kept = base_novelty(base, predict_at, state.on_sphere, state.log_frequencies)
     seen, y = _arrays(kept.signs, kept.own, kept.values), kept.y.cpu().numpy()
-    if state.grown is None:
+    if state.grown is None or not (state.grown.registry.novel or state.grown.registry.base_changed):
         return _scored(seen, y, kept.variance_weight, _base_regression(base, state))
     found, now, rows = _memory(state, predict_at)
     later, place = rows[rows >= len(base.X)], state.grown.registry.base_places(base.n_classes)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from gptree.estimators.base import TreeEstimator
 from gptree.estimators.state import FittedState, with_prior
-from gptree.incremental import GrownState
+from gptree.incremental import GrownState, memory_left_out
 from gptree.inference import PredictAt
 from gptree.model import LeftOut, left_out_predictions
 
@@ -92,7 +92,8 @@ def left_out_in_memory(
         y = np.zeros(len(state.y), dtype=np.int64)
         y[rows] = state.grown.y.cpu().numpy()
         scores, weights, learnt = None, None, None
-        known = state.grown.dense_left_out
+        assert state.base is not None
+        known = memory_left_out(state.base, state.grown, state.on_sphere)
         if known is not None:
             scores = known.new_zeros(len(y), known.shape[1]).index_copy_(0, state.grown.rows, known)
             learnt = _as_learnt(state, state.grown, scores)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from gptree.experts.base import Expert, Fit, FittedExpert, LeftOutAt, ScoreCache, positive_grid
-from gptree.experts.calibration import fit_tempered, tempered_at, tempering_bytes
+from gptree.experts.calibration import fill_own, fit_tempered, tempered_at, tempering_bytes
 from gptree.experts.examples import CHUNK_SIZE, MANY_CLASSES, Examples, check_features
 from gptree.experts.products import check_unit_length, chunks, shared_products, working_dtype
 from gptree.experts.scorers import DensityScores, FrozenDensityScores
@@ -154,6 +154,16 @@ class FittedKernelDensity(FittedExpert):
     def left_out_at(self, examples: Examples) -> LeftOutAt:
         scorer = _Scorer(KernelDensity((self.sharpness,)), examples)
         return tempered_at(scorer, self.sharpness, self.temperature, examples)
+
+    def at_exemplars(self, exemplars: Examples) -> LeftOutAt | None:
+        if not torch.equal(exemplars.X.to(self.points), self.points):
+            return None
+
+        def at(rows: Tensor) -> Tensor:
+            scores = self.scores(exemplars.X[rows], itself=rows)[0]
+            return fill_own(scores, exemplars, rows).mul_(self.temperature)
+
+        return at
 
     def grown(self, X: Tensor, y: Tensor, n_classes: int, weights: Tensor | None = None) -> FittedKernelDensity:
         weights = torch.ones_like(y) if weights is None else weights

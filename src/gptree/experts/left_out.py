@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from gptree.experts.base import MOST_KEPT, FittedExpert, LeftOutAt, dense_left_out
-from gptree.experts.examples import Examples, row_chunks
+from gptree.experts.examples import ALONE, Examples, row_chunks
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,6 +87,36 @@ class LeftOutScores:
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if not name.startswith("_")}
+
+
+@dataclass(frozen=True, eq=False)
+class ExemplarScores(LeftOutScores):
+    """The same at the exemplars of a base session, each left out for itself; see `FittedExpert.at_exemplars`.
+
+    Attributes
+    ----------
+    sizes : int64 tensor (C,)
+        Examples of each class in the base session, if not of all, at least whether there was more than one.
+    """
+
+    sizes: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.long))
+
+    @cached_property
+    def _examples(self) -> Examples:
+        alone = torch.full_like(self.y, ALONE)
+        examples = Examples.of(self.X, self.y, self.n_classes, folds=alone, weights=self.weights)
+        return replace(examples, sizes=self.sizes)
+
+    @property
+    def known(self) -> bool:
+        """Whether the expert has them."""
+        return self.expert.at_exemplars(self._examples) is not None
+
+    @cached_property
+    def _at(self) -> LeftOutAt:
+        at = self.expert.at_exemplars(self._examples)
+        assert at is not None
+        return at
 
 
 def in_chunks(scores: Tensor | LeftOutScores) -> Iterator[tuple[Tensor, Tensor]]:
