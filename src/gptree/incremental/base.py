@@ -47,10 +47,10 @@ from gptree.model import (
     ForestModel,
     LeftOut,
     TrainingData,
+    distance_rows,
     fit_forest,
     known_signs,
     left_out_predictions,
-    regression_rows,
 )
 from gptree.tree import ClassTree, label_hashes
 
@@ -134,7 +134,7 @@ def fit_base(
     novelty = None
     if len(rows) < len(codes):  # the others are looked at while they are there
         seen = left_out_predictions(model, y, left_out, weights, predict_at, dense=False)
-        novelty = _novelty(seen, sphere, codes, places[regression_rows(y[places], len(labels))], rows)
+        novelty = _novelty(seen, sphere, codes, places[distance_rows(y[places], len(labels))], rows)
     base = BaseState(
         keys=tuple(labels),
         model=_on_rows(model, rows),
@@ -174,7 +174,7 @@ def base_novelty(
             learnt = learnt + prior if isinstance(learnt, Tensor) else replace(learnt, log_prior=prior)
         given = y, base.left_out, base.weights, predict_at
         seen = left_out_predictions(base.model, *given, dense=False, learnt=learnt)
-        points = regression_rows(y, base.n_classes)
+        points = distance_rows(y, base.n_classes)
         base._novelty[predict_at] = _novelty(seen, on_sphere(base.X), base.y, points, base.exemplars)
     return base._novelty[predict_at]
 
