@@ -13,7 +13,7 @@ from joblib.externals.loky.process_executor import TerminatedWorkerError
 
 from gptree import GPForestClassifier, GPTreeClassifier, InducingPoints, load_model
 from gptree.estimators import state, top_k
-from gptree.experts import FittedShortlist, KernelRidge, lda, shortlist
+from gptree.experts import FittedShortlist, KernelRidge, density, lda, shortlist
 from gptree.inference import CoordinateAscent
 from gptree.model import beam as beam_search
 from gptree.tree import PathSums, node_log_odds
@@ -30,7 +30,7 @@ X_NEW = RNG.normal(size=(15, D))
 @pytest.fixture
 def many(monkeypatch: pytest.MonkeyPatch) -> None:
     """What happens beyond 2,000 classes, with 30."""
-    for module in (shortlist, lda, state):
+    for module in (shortlist, lda, density, state):
         monkeypatch.setattr(module, "MANY_CLASSES", 10)
     monkeypatch.setattr(top_k, "BEAM_FROM", 10)
     monkeypatch.setattr(shortlist, "SHORTLIST", 12)

@@ -16,6 +16,9 @@ from gptree.experts.scorers import DensityScores, FrozenDensityScores
 from gptree.maths.frozen import Parts
 from gptree.storage import Array, Number, Sizes, ensure
 
+#: Rows that are compared at a time.
+BLOCK_ROWS = 2**14
+
 
 @dataclass(frozen=True)
 class KernelDensity(Expert):
@@ -149,7 +152,10 @@ class FittedKernelDensity(FittedExpert):
         return (FrozenDensityScores if parts.frozen else DensityScores)(*fitted)
 
     def knows_left_out(self, X: Tensor, y: Tensor) -> bool:
-        return torch.equal(X.to(self.points.dtype), self.points) and torch.equal(y, self.labels)
+        if X.shape != self.points.shape or not torch.equal(y, self.labels):
+            return False
+        pairs = zip(X.split(BLOCK_ROWS), self.points.split(BLOCK_ROWS), strict=True)
+        return all(torch.equal(x.to(points.dtype), points) for x, points in pairs)
 
     def left_out_at(self, examples: Examples) -> LeftOutAt:
         scorer = _Scorer(KernelDensity((self.sharpness,)), examples)
@@ -222,11 +228,17 @@ class _Scorer:
         ex = self.examples
         dtype = self.points.dtype if ex.n_classes > MANY_CLASSES else ex.X.dtype
         scores = ex.X.new_empty(len(grid), len(rows), ex.n_classes, dtype=dtype)
-        by_fold = list(ex.by_fold(rows))
-        for fold, _, asked in by_fold:
-            self._score_fold(grid, rows, fold, asked, scores)
-        if len(by_fold) > 1:
-            self._last = None  # the next call begins with another one
+        for fold, members, asked in ex.by_fold(rows):
+            if ex.n_classes > MANY_CLASSES:  # a copy of the other points would be large
+                masses = (ex.counts - ex.fold_counts[fold]).to(self.points.dtype)[:, None]
+                points, labels, weights, hidden = self.points, ex.y, self.weights, members
+            else:
+                (points, labels, weights, masses), hidden = self._without(fold), None
+            for part in chunks(len(asked), len(points), rows.device):
+                g = points @ self.points[rows[asked[part]]].T
+                if hidden is not None:
+                    g.index_fill_(0, hidden, -torch.inf)
+                scores[:, asked[part]] = _log_means(g, labels, weights, masses, grid).to(scores.dtype)
         alone = ex.alone(rows)
         for part in chunks(len(alone), len(ex), rows.device):
             asked = rows[alone[part]]
@@ -237,17 +249,9 @@ class _Scorer:
             scores[:, alone[part]] = _log_means(g, ex.y, self.weights, counts, grid).to(scores.dtype)
         return scores
 
-    def _score_fold(self, grid: tuple[float, ...], rows: Tensor, fold: int, asked: Tensor, scores: Tensor) -> None:
-        """Those of the rows at the places `asked`, all of one fold, into `scores`."""
-        points, labels, weights, masses = self._without(fold)
-        for part in chunks(len(asked), len(points), rows.device):
-            g = points @ self.points[rows[asked[part]]].T
-            scores[:, asked[part]] = _log_means(g, labels, weights, masses, grid).to(scores.dtype)
-
     def _without(self, fold: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Points, labels, weights and masses (C, 1) of all other folds; those of the last one asked for are kept."""
         if self._last is None or self._last[0] != fold:
-            self._last = None  # one at a time
             ex, kept = self.examples, self.examples.folds != fold
             masses = (ex.counts - ex.fold_counts[fold]).to(self.points.dtype)[:, None]
             self._last = fold, (self.points[kept], ex.y[kept], self.weights[kept], masses)
