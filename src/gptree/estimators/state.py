@@ -241,5 +241,5 @@ def with_prior(
         return scores
     prior = torch.as_tensor(log_prior[None], dtype=like.dtype, device=like.device)
     if isinstance(scores, LeftOutScores):
-        return replace(scores, log_prior=prior)
+        return scores.with_prior(prior)
     return prior if scores is None else scores + prior

@@ -56,26 +56,30 @@ class LeftOutScores:
     def __getitem__(self, rows: Any) -> Tensor:
         """Those of some rows (r,): a slice, numbers, or as marked; (r, C). Of one row, (C,)."""
         if self._kept is not None:
-            return self._kept[rows]
-        asked = torch.arange(len(self.X), device=self.X.device)[rows]
-        log_p = self._computed(asked.reshape(-1))
-        return log_p if asked.ndim else log_p[0]
+            log_p = self._kept[rows]
+        else:
+            asked = torch.arange(len(self.X), device=self.X.device)[rows]
+            log_p = self._computed(asked.reshape(-1)).view(*asked.shape, -1)
+        return log_p if self.log_prior is None else log_p + self.log_prior.view(-1)
 
     @cached_property
     def _kept(self) -> Tensor | None:
-        """Those of all rows, unless they are many."""
+        """Those of all rows without the prior, unless they are many."""
         everyone = torch.arange(len(self.X), device=self.X.device)
         return self._computed(everyone) if len(everyone) * self.n_classes <= MOST_KEPT else None
 
     def _computed(self, rows: Tensor) -> Tensor:
-        log_p = self._at(rows).log_softmax(1)
-        return log_p if self.log_prior is None else log_p + self.log_prior
+        return self._at(rows).log_softmax(1)
 
-    def knowing(self, log_p: Tensor) -> LeftOutScores:
-        """Itself, told what it would compute for all rows (n, C)."""
-        if log_p.numel() <= MOST_KEPT:
+    def knowing(self, log_p: Tensor | None) -> LeftOutScores:
+        """Itself, told what it would compute for all rows (n, C) without the prior."""
+        if log_p is not None and log_p.numel() <= MOST_KEPT:
             self.__dict__["_kept"] = log_p
         return self
+
+    def with_prior(self, log_prior: Tensor) -> LeftOutScores:
+        """The same with this prior (1, C); what has been computed is known."""
+        return replace(self, log_prior=log_prior).knowing(self._kept)
 
     def chunks(self) -> tuple[Tensor, ...]:
         """All rows in pieces that are computed at a time."""

@@ -48,6 +48,7 @@ from gptree.model import (
     LeftOut,
     TrainingData,
     distance_rows,
+    even,
     fit_forest,
     known_signs,
     left_out_predictions,
@@ -168,12 +169,12 @@ def base_novelty(
     if predict_at not in base._novelty:
         y = base.y.cpu().numpy()
         learnt = None
-        if base.left_out is not None and log_frequencies is not None:
+        if base.left_out is not None and log_frequencies is not None and not even(log_frequencies):
             prior = torch.as_tensor(log_frequencies).to(base.X)[None]
             learnt = base.left_out
-            learnt = learnt + prior if isinstance(learnt, Tensor) else replace(learnt, log_prior=prior)
+            learnt = learnt + prior if isinstance(learnt, Tensor) else learnt.with_prior(prior)
         given = y, base.left_out, base.weights, predict_at
-        seen = left_out_predictions(base.model, *given, dense=False, learnt=learnt)
+        seen = left_out_predictions(base.model, *given, base.staying, dense=False, learnt=learnt)
         points = distance_rows(y, base.n_classes)
         base._novelty[predict_at] = _novelty(seen, on_sphere(base.X), base.y, points, base.exemplars)
     return base._novelty[predict_at]

@@ -186,11 +186,11 @@ def _base_expert(
 
 
 def _experts(
-    base: BaseState, registry: ClassRegistry, config: GrowthConfig, memory: _Memory, rows: Tensor
+    base: BaseState, registry: ClassRegistry, config: GrowthConfig, memory: _Memory, rows: Tensor, memorised: bool
 ) -> tuple[FittedExpert | None, GrownScores | None]:
     """Experts over all classes, and their left-out log-probabilities (n, C) at the examples in memory.
 
-    They are known at once at `rows` of the memory.
+    They are known at once at `rows` of the memory. The base may be `memorised`, see `NovelClassExperts.grown`.
     """
     expert = _base_expert(base, registry, config, memory)
     if expert is None:
@@ -199,7 +199,7 @@ def _experts(
     later = config.on_sphere(memory.later)
     known = memory.kept, later, memory.later_y, _base_scores(base, memory, later), memory.weights, rows
     arrivals = _arrivals(base, registry, later)
-    return base.novel_experts.grown(expert, *known, _is_memorised(base, memory, later), arrivals)
+    return base.novel_experts.grown(expert, *known, memorised, arrivals)
 
 
 def memory_left_out(base: BaseState, grown: GrownState, on_sphere: Callable[[Tensor], Tensor]) -> Tensor | None:
@@ -237,14 +237,14 @@ def _base_scores(base: BaseState, memory: _Memory, later: Tensor) -> LeftOutAt:
     return at
 
 
-def _is_memorised(base: BaseState, memory: _Memory, later: Tensor) -> bool:
-    """Whether the novel classes say that the network behind the features knew the base by heart."""
+def _times_wider(base: BaseState, config: GrowthConfig, memory: _Memory) -> float | None:
+    """How many times wider the novel classes are: the network behind the features knew the base by heart if at all."""
     if base.spreads is None:
-        return False
+        return None
     novel = memory.later_y >= len(memory.kept)
-    numbers = memory.later_y[novel] - len(memory.kept)
-    spreads = class_spreads(later[novel], numbers, int(numbers.max()) + 1, memory.later_weights[novel])
-    return wider(base.spreads[memory.kept], spreads) is not None
+    numbers, features = memory.later_y[novel] - len(memory.kept), config.on_sphere(memory.later[novel])
+    spreads = class_spreads(features, numbers, int(numbers.max()) + 1, memory.later_weights[novel])
+    return wider(base.spreads[memory.kept], spreads)
 
 
 def _base_left_out(
@@ -356,7 +356,8 @@ def _extended(
     joined = [place.novel for place in placed if place.novel is not None]
     first = len(keys) - joined[0].n_classes if len(joined) == len(placed) else None
     seen = _seen(memory, first, label_hashes(keys))
-    expert, left_out = _experts(base, registry, config, memory, seen)
+    times_wider = _times_wider(base, config, memory)
+    expert, left_out = _experts(base, registry, config, memory, seen, times_wider is not None)
     y = memory.y.cpu().numpy()
     counts = np.bincount(y, memory.weights.double().cpu().numpy())
     most = counts if config.session_exemplars is None else np.minimum(counts, np.bincount(y))
@@ -370,7 +371,7 @@ def _extended(
     trees, rows = tuple(place.tree for place in placed), memory.rows[seen]
     keeps = not config.strategy.rebuilds
     model = _fitted(frozen.model, trees, known, data, rows, memory.features, config, keeps)
-    return GrownState(registry, model, expert, memory.rows, memory.y)
+    return GrownState(registry, model, expert, memory.rows, memory.y, times_wider=times_wider)
 
 
 def _seen(memory: _Memory, first: int | None, hashes: np.ndarray) -> Tensor:

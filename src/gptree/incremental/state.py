@@ -140,5 +140,7 @@ class GrownState:
     """(n,) their class numbers."""
     left_out: Tensor | None = None
     """(n, C) left-out class log-probabilities there, in older files; others are computed, see `memory_left_out`."""
+    times_wider: float | None = None
+    """How many times wider novel classes are than those of the base, where that is more than chance: see `wider`."""
     layers: tuple[GrownState, ...] = ()
     """Of a forest that grows by sessions, or by groups of them: the model after each."""

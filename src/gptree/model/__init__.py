@@ -12,7 +12,7 @@ from gptree.model.leave_one_out import (
 )
 from gptree.model.node_data import TrainingData, node_problems
 from gptree.model.prediction import Prediction, unit_rows
-from gptree.model.prior_means import PathOdds, PathTable, training_log_odds
+from gptree.model.prior_means import PathOdds, PathTable, even, training_log_odds
 from gptree.model.strangers import (
     Distances,
     KnownSigns,
@@ -37,6 +37,7 @@ __all__ = [
     "TrainingData",
     "choose_weight",
     "distance_rows",
+    "even",
     "fit_forest",
     "known_signs",
     "left_out_predictions",

@@ -17,6 +17,11 @@ CHUNK_NUMBERS = 2**24
 PIECE_NUMBERS = 2**20
 
 
+def even(log_frequencies: np.ndarray) -> bool:
+    """Whether all classes are as frequent: prior means that express it are those that do not."""
+    return bool((log_frequencies == log_frequencies[0]).all())
+
+
 @dataclass(frozen=True, eq=False)
 class PathOdds:
     """Prior means of training rows at the nodes on the path of their own class, and nowhere else: Σ depth numbers.
