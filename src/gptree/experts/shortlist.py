@@ -61,7 +61,10 @@ def fit_shortlist(experts: Sequence[Expert], examples: Examples) -> Fit:
     one = torch.eye(len(fitted)).tolist()
     logs = [with_tail(guide.clone(), shortlist, found, weights, slopes).log_softmax(1) for weights in one]
     weights = robust_weights(
-        torch.stack([calibration.see(log) for log in logs]), calibration.labels, calibration.balanced.to(guide)
+        torch.stack([calibration.see(log) for log in logs]),
+        calibration.labels,
+        calibration.balanced.to(guide),
+        few=examples.few,
     )
     pool = FittedShortlist(fitted, weights.to(examples.X), pool.slopes.to(examples.X))
     return Fit(pool, pool.combined_at(first.at, examples), examples.usable)
