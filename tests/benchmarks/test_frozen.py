@@ -26,7 +26,7 @@ def test_every_method_can_be_made(name: str) -> None:
     assert {"fit", "predict_proba"} <= set(dir(methods.make_method(name, 100, seed=1)))
 
 
-@pytest.mark.parametrize("name", [methods.OLD, methods.OLD_CHOSEN])
+@pytest.mark.parametrize("name", [methods.OLD, methods.OLD_CHOSEN, methods.OLD_FEW, methods.OLD_POOL])
 def test_methods_of_older_defaults_have_rows_and_no_more(name: str) -> None:
     with pytest.raises(ValueError, match="measured by an earlier version"):
         methods.make_method(name, 100, seed=1)

@@ -101,6 +101,36 @@ def test_few_rows_a_class_lower_the_default() -> None:
     assert [default_scale(10 * n, 10) for n in (2, 3, 4, 30)] == [1.25, 2.5, DEFAULT_SCALE, DEFAULT_SCALE]
 
 
+def test_processes_may_say_little_where_experts_do() -> None:
+    # factors 0.5, 0.5, 0.5 (1.3/1.4)⁴ = 0.372, 0.5 (1.15/1.4)⁴ = 0.228 and 0.5 (1.1/1.4)⁴ = 0.191 nearest to √(s/5)
+    assert [default_scale(20, 10, each) for each in (5.0, 1.4, 1.3, 1.15, 1.1)] == [1.25, 1.25, 0.5, 0.5, 0.05]
+
+
+@pytest.mark.parametrize(("shots", "few"), [(2, True), (3, False)])
+def test_the_spread_of_left_out_scores_is_measured_where_rows_are_few(shots: int, few: bool) -> None:
+    scores = torch.as_tensor(np.random.default_rng(0).normal(size=(4 * shots, 4)))
+    expert: Any = SimpleNamespace(fit=lambda examples: Fit(FittedSingle(), scores, examples.usable))
+    x, y = torch.ones(4 * shots, 1, dtype=torch.float64), np.repeat(np.arange(4), shots)
+    weights = torch.linspace(1, 3, len(y), dtype=torch.float64)
+    rows = Rows(x, x, x.numpy(), y, None, weights)
+    deviations = [np.sqrt(np.mean((row - row.mean()) ** 2)) for row in scores.numpy()]
+    expected = float(np.average(deviations, weights=weights.numpy()))
+    assert fit_prior(expert, rows, 4).spread == (pytest.approx(expected, rel=1e-12) if few else np.inf)
+    assert np.isinf(fit_prior(expert, rows, 4, few=not few).spread) == few
+
+
+def test_two_rows_of_classes_in_two_parts_leave_the_experts_alone() -> None:
+    """Rows that are alone in their part of a class would teach the processes what the experts know."""
+    random = np.random.default_rng(0)
+    parts, y = random.normal(size=(80, 12)), np.repeat(np.arange(40), 2)
+    together, apart = (
+        scale_of(GPTreeClassifier(random_state=0).fit(parts[part] + 0.3 * random.normal(size=(80, 12)), y))
+        for part in (y, np.arange(80))
+    )
+    assert together == pytest.approx(1.25)
+    assert apart == pytest.approx(0.05)
+
+
 # ---------------------------------------------------------------------------------------------------- the evidence
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
 from gptree.experts import LDA, Examples, KernelDensity, KernelRidge, Pool, RandomFeatures, Ridge, pool, wrong_labels
-from gptree.experts.pool import pool_weights, pooled, robust_weights
+from gptree.experts.pool import FittedPool, pool_weights, pooled, robust_weights
 from gptree.experts.wrong_labels import is_clear, label_noise, likelihood, right_label
 
 
@@ -66,6 +68,32 @@ def test_a_gain_is_clear_beyond_a_standard_error() -> None:
         (6.5, True),
     ):  # standard errors of 0.302 and 0.289
         assert is_clear(gain[:2], torch.full((2,), times, dtype=torch.float64)) == clear
+
+
+def test_with_few_rows_a_class_the_better_explanation_is_taken() -> None:
+    gain = torch.tensor([1.3, -0.7] * 4, dtype=torch.float64)
+    assert is_clear(gain, few=True)
+    assert not is_clear(-gain, few=True)
+    assert not is_clear(torch.zeros_like(gain), few=True)
+    logs, y, _ = scored_rows(0.1, n=16, seed=4)
+    own = pooled(torch.ones(2, dtype=torch.float64), list(logs)).gather(1, y[:, None])[:, 0].exp()
+    assert label_noise(own, 8) == 0.0 < label_noise(own, 8, few=True)
+
+
+def test_with_few_rows_a_class_experts_may_be_surer() -> None:
+    logs, y, _ = scored_rows(0.0)
+    torch.testing.assert_close(robust_weights(logs, y, few=True), pool.SURER * pool_weights(logs, y))
+    nothing = robust_weights(logs[:, :0], y[:0], few=True)
+    torch.testing.assert_close(nothing, torch.full_like(nothing, 0.5))  # there is no evidence to correct
+    X = torch.nn.functional.normalize(torch.randn(30, 5, generator=torch.Generator().manual_seed(0)).double())
+    for shots, few in ((2, True), (3, False)):
+        examples = Examples.of(X[: 10 * shots], torch.arange(10).repeat_interleave(shots))
+        one = replace(examples, few=not few)
+        assert examples.few == few
+        sure, unsure = (Pool((KernelDensity(),)).fit(some).expert for some in (examples, one))
+        assert isinstance(sure, FittedPool)
+        assert isinstance(unsure, FittedPool)
+        assert bool(sure.weights > unsure.weights) == few
 
 
 def test_a_pool_of_wrong_labels_is_fitted_until_its_weights_stay(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,8 +22,10 @@ from gptree.metrics import accuracy, brier, columns, ece, nll
 from gptree.rivals import RIVALS
 
 FOREST, TREE, POOL, PAPERS_TREE = "gptree forest", "gptree", "pool of experts", "paper's tree"
-#: Rows that earlier versions measured: the default forest, and the one that chose its output scale.
+#: Rows that earlier versions measured: the default forest, the one that chose its output scale, and the default forest
+#: and pool of defaults 3, which differ from today's with fewer than three rows a class.
 OLD, OLD_CHOSEN = "gptree forest, defaults 2", "gptree forest, chosen scale, defaults 2"
+OLD_FEW, OLD_POOL = "gptree forest, defaults 3", "pool of experts, defaults 3"
 MEAN, LOGISTIC, RANPAC = "rival: class-mean", "rival: logistic", "rival: ranpac"
 ACCURACY = Column("accuracy %", "metrics.accuracy", scale=100, digits=1)
 NLL = Column("NLL", "metrics.nll", better=min)
@@ -77,7 +79,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
 
 def make_method(name: str, points: int, seed: int) -> Any:
     """An estimator by the name it has in the tables, for so many training points."""
-    if name in (OLD, OLD_CHOSEN):
+    if name in (OLD, OLD_CHOSEN, OLD_FEW, OLD_POOL):
         raise ValueError(f"{name} was measured by an earlier version; its rows cannot be made again.")
     if name == TREE:
         return GPTreeClassifier(random_state=seed)

@@ -9,6 +9,7 @@ row that is left out, and are wrong on the other side of it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -29,6 +30,10 @@ DEFAULT_SCALE = 5.0
 #: With few rows a class the experts err more at left-out rows than they will with all rows: the default factor a is the
 #: number of rows a class divided by this, at most 1.
 FULL_SHOTS = 4.0
+#: With few rows a class nothing tells how much the processes may say but how much the experts do: where their left-out
+#: scores spread over the classes by fewer nats than this, the factor is smaller by the fourth power of the ratio. A row
+#: that is alone in its part of a class looks like an error of the experts, who know it once it is not left out.
+FULL_SPREAD = 1.4
 #: The rows of a class are dealt into so many folds, or into more where one would hold more rows than enough; one of
 #: them is asked. Where it holds fewer rows than the last number nothing is asked: these could not speak clearly.
 FOLDS = 4
@@ -72,9 +77,10 @@ def default_factor(n_rows: int, n_classes: int) -> float:
     return min(1.0, n_rows / n_classes / FULL_SHOTS)
 
 
-def default_scale(n_rows: int, n_classes: int) -> float:
-    """The scale of `SCALES` that is nearest to it."""
-    root = default_factor(n_rows, n_classes) * DEFAULT_SCALE**0.5
+def default_scale(n_rows: int, n_classes: int, spread: float = math.inf) -> float:
+    """The scale of `SCALES` that is nearest to it, less where the experts' scores spread little (`FULL_SPREAD`)."""
+    factor = default_factor(n_rows, n_classes) * min(1.0, spread / FULL_SPREAD) ** 4
+    root = factor * DEFAULT_SCALE**0.5
     return min(SCALES, key=lambda scale: abs(scale**0.5 - root))
 
 

@@ -42,7 +42,7 @@ from gptree.estimators.validation import (
     class_log_prior,
     to_numpy,
 )
-from gptree.experts import MANY_CLASSES, Expert, fit_weighted
+from gptree.experts import FEW_ROWS, MANY_CLASSES, Expert, fit_weighted
 from gptree.incremental import Entry, base_experts, fit_base
 from gptree.inference import FixedInducingPoints, Gibbs, Inference, LargeNodes, class_inducing
 from gptree.maths.kernels import as_kernel, check_kernel, make_kernel
@@ -206,11 +206,12 @@ class _TreeClassifier(ForgetMixin, OpenSetMixin, AnswersMixin, ExplainMixin, Lef
         if len(labels) > MANY_CLASSES:
             rows, labels, log_prior = _some_classes(rows, labels, log_prior, MANY_CLASSES)
         settled, seed = expert.settled(prior.experts), shared["seed"]
+        few = len(rows.codes) < FEW_ROWS * len(labels)  # of all rows, as the other settings
         kernel = as_kernel(make_kernel("rbf", DEFAULT_SCALE), *self._placement())
 
         def fit(kept: Rows) -> tuple[ForestModel, Callable[[Rows], Tensor]]:
             trees = self._build_trees(kept.features, kept.codes, labels, [seed], kept.counted)
-            prior = fit_prior(settled, kept, len(labels), trees)
+            prior = fit_prior(settled, kept, len(labels), trees, few)
             data = _training_data(kept, labels, prior, log_prior)
             model = fit_forest(trees, data, kernel, EXPERT_SWEEPS, large_nodes=large_nodes, **shared)
             assert prior.experts is not None
@@ -223,7 +224,7 @@ class _TreeClassifier(ForgetMixin, OpenSetMixin, AnswersMixin, ExplainMixin, Lef
 
             return model, scores
 
-        default = default_scale(len(rows.codes), len(labels))
+        default = default_scale(len(rows.codes), len(labels), prior.spread)
         return choose(*left_out_losses(rows, len(labels), fit, prior.noise), default=default)
 
     def _build_trees(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -10,6 +11,7 @@ import torch
 from torch import Tensor
 
 from gptree.experts import Examples, Expert, Fit, FittedExpert, LeftOutScores
+from gptree.experts.calibration import weighted_mean
 from gptree.experts.wrong_labels import label_noise, right_label
 from gptree.model import PathOdds, PathTable, even
 from gptree.tree import ClassTree
@@ -67,6 +69,8 @@ class ExpertPrior:
     """(n,) likelihood weights of the rows: the belief that their labels are right. None is 1 each."""
     noise: float = 0.0
     """The share of labels that are taken to be wrong."""
+    spread: float = math.inf
+    """By how many nats the left-out scores of a row differ over the classes; asked where classes have few rows."""
     informed: bool = False
     """Whether the left-out predictions know anything of the class they are asked about."""
 
@@ -76,10 +80,11 @@ def fit_prior(
     rows: Rows,
     n_classes: int,
     trees: Sequence[ClassTree] = (),
+    few: bool | None = None,
 ) -> ExpertPrior:
     """Fit the source of prior means, and see which labels are to be believed.
 
-    `trees` are those whose nodes will be fitted.
+    `trees` are those whose nodes will be fitted; `few` is whether the classes are taken to have few rows, if said.
 
     Among the training rows a class is as frequent as it happens to be. The nodes must not learn that: it would speak
     for large classes where nothing says that new rows are mostly of these. So prior means at training rows express the
@@ -93,20 +98,21 @@ def fit_prior(
     sphere = rows.sphere
     y = torch.as_tensor(rows.codes, device=sphere.device)
     calibration = None if rows.held_out is None else torch.as_tensor(rows.held_out, device=sphere.device)
-    examples = Examples.of(sphere, y, n_classes, raw=lambda: rows.raw, calibration=calibration, weights=rows.counted)
+    told = {"calibration": calibration, "weights": rows.counted, "few": few}
+    examples = Examples.of(sphere, y, n_classes, raw=lambda: rows.raw, **told)
     fit = expert.fit(examples)
     fit = fit.computed(n_classes)
     frequencies = log_frequencies(rows, n_classes)
-    own, odds = _streamed(fit, examples, rows.codes, trees, frequencies)
+    own, spread, odds = _streamed(fit, examples, rows.codes, trees, frequencies)
     again = rows.held_out is None and fit.expert.knows_left_out(sphere, y)
     left_out = LeftOutScores(fit.expert, sphere, y, n_classes, rows.counted) if again else fit.left_out
     if isinstance(left_out, LeftOutScores) and isinstance(fit.scores, torch.Tensor):
         left_out = left_out.knowing(fit.left_out)
-    prior = ExpertPrior(fit.expert, left_out, odds, frequencies)
+    prior = ExpertPrior(fit.expert, left_out, odds, frequencies, spread=spread)
     if not bool(fit.usable.any()):
         return replace(prior, weights=torch.full_like(sphere[:, 0], ONE_SHOT_WEIGHT))
     asked = fit.usable if calibration is None else fit.usable & calibration
-    noise = label_noise(own[asked], n_classes, examples.weights[asked])
+    noise = label_noise(own[asked], n_classes, examples.weights[asked], examples.few)
     if noise == 0.0:
         return replace(prior, informed=True)
     beliefs = torch.where(fit.usable, right_label(own, noise, n_classes), torch.ones_like(own))
@@ -122,15 +128,18 @@ def log_frequencies(rows: Rows, n_classes: int) -> np.ndarray:
 
 def _streamed(
     fit: Fit, examples: Examples, codes: np.ndarray, trees: Sequence[ClassTree], frequencies: np.ndarray
-) -> tuple[Tensor, PathOdds | None]:
-    """The left-out probabilities of the rows' own classes (n,), and the log-odds on their paths."""
+) -> tuple[Tensor, float, PathOdds | None]:
+    """The left-out probabilities of the rows' own classes (n,), the spread of few rows, and the log-odds on paths."""
     own = torch.empty_like(examples.X[:, 0])
     table = PathTable(trees, codes, examples.X) if trees else None
+    spread = torch.full_like(own, math.inf)
     prior = None if even(frequencies) else torch.as_tensor(frequencies).to(examples.X)
     for rows in examples.chunks():
         scores = fit.at(rows)
+        if examples.few:
+            spread[rows] = scores.std(1, correction=0).to(spread)
         log_p = None if table is None else table.add(rows, scores if prior is None else scores + prior)
         if log_p is None or prior is not None:
             log_p = scores.gather(1, examples.y[rows, None])[:, 0] - scores.logsumexp(1)
         own[rows] = log_p.exp().to(own.dtype)
-    return own, None if table is None else table.done()
+    return own, float(weighted_mean(spread, examples.weights)), None if table is None else table.done()

@@ -17,6 +17,9 @@ MANY_CLASSES = 2_000
 """Beyond so many classes an example is scored for all of them in single precision, and by a pool in full by one expert
 only: the others look at a shortlist of the first (`gptree.experts.shortlist`)."""
 
+FEW_ROWS = 3
+"""Fewer examples a class than that, on average, are few: left-out predictions rest on one example of a class or so."""
+
 CHUNK_SIZE = 2**21  # scores computed at a time: 16 MB, small enough for the allocator to reuse
 CHUNK_SIZE_CUDA = 2**27
 CHUNK_ROWS = 192  # but no fewer rows than that: what is computed once a chunk is as large as some rows
@@ -85,6 +88,8 @@ class Examples:
         The same of each class in each fold.
     calibration : bool tensor (n,)
         Whether settings are chosen on an example.
+    few : bool
+        Whether classes have few examples, see `FEW_ROWS`.
     raw : optional
         What the features were computed from, or a function without arguments that gives it.
     """
@@ -98,6 +103,7 @@ class Examples:
     counts: Tensor
     fold_counts: Tensor
     calibration: Tensor
+    few: bool
     raw: Any = None
 
     @classmethod
@@ -110,6 +116,7 @@ class Examples:
         raw: Any = None,
         calibration: Tensor | None = None,
         weights: Tensor | None = None,
+        few: bool | None = None,
     ) -> Examples:
         """Check and count examples.
 
@@ -132,6 +139,8 @@ class Examples:
             on the others.
         weights : tensor (n,), optional
             How many times each example counts, more than 0; once by default.
+        few : bool, optional
+            Whether classes are taken to have few examples; by default if they do.
 
         Returns
         -------
@@ -156,7 +165,8 @@ class Examples:
         fold_counts = X.new_zeros(n_folds * n_classes).index_add_(0, cells, inside).view(n_folds, n_classes)
         counts = X.new_zeros(n_classes).index_add_(0, y, weights)
         calibration = torch.ones_like(y, dtype=torch.bool) if calibration is None else calibration
-        return cls(X, y, n_classes, folds, weights, sizes, counts, fold_counts, calibration, raw)
+        few = len(X) < FEW_ROWS * n_classes if few is None else few
+        return cls(X, y, n_classes, folds, weights, sizes, counts, fold_counts, calibration, few, raw)
 
     def __len__(self) -> int:
         return len(self.X)

@@ -31,6 +31,7 @@ STEP_SIZES = tuple(0.5**k for k in range(21))  # tried one after the other, unti
 DESCENT = 1e-4  # times what the slope promises
 ROUNDING = 10.0  # units of it that a step may miss this by
 TOLERANCE = 1e-6  # of the weights, at which the steps end
+SURER = 1.07  # with few examples a class: left-out predictions know one of two, those of new points both
 NOISE_STEPS = 15  # of expectation maximisation, where labels may be wrong, at most
 NOISE_TOLERANCE = 1e-3  # of the weights, at which they end
 
@@ -101,7 +102,7 @@ class Pool(Expert):
         fits = [expert.fit(examples) for expert in asked]
         calibration, dtype = CalibrationRows.of(examples), examples.X.dtype
         logs = torch.stack([calibration.see(fit.at(calibration.rows).to(dtype).log_softmax(1)) for fit in fits])
-        weights = robust_weights(logs, calibration.labels, calibration.balanced)
+        weights = robust_weights(logs, calibration.labels, calibration.balanced, few=examples.few)
         fitted = FittedPool(tuple(fit.expert for fit in fits), weights)
         heard = _heard(weights)
         return Fit(fitted, pooled_at(weights[heard], [fits[k].at for k in heard]), examples.usable)
@@ -180,12 +181,13 @@ def pooled(weights: Tensor, logs: list[Tensor]) -> Tensor:
     return total.log_softmax(1)
 
 
-def robust_weights(logs: Tensor, labels: Tensor, counts: Tensor | None = None) -> Tensor:
+def robust_weights(logs: Tensor, labels: Tensor, counts: Tensor | None = None, few: bool = False) -> Tensor:
     """`pool_weights` if labels can be trusted; otherwise those that count rows by the belief in their labels.
 
     Weights, the share of wrong labels and beliefs are found in turn, by expectation maximisation (see
     `gptree.experts.wrong_labels`). Experts whose temperatures reckon with wrong labels are not sure enough of right
-    ones; the weights make up for it. They are taken if they explain the labels clearly better.
+    ones; the weights make up for it. They are taken if they explain the labels clearly better. Where classes have few
+    examples, left-out predictions know much less of a class than those of new points do, and all weights are larger.
 
     Parameters
     ----------
@@ -194,11 +196,19 @@ def robust_weights(logs: Tensor, labels: Tensor, counts: Tensor | None = None) -
     labels : int64 tensor (r,)
     counts : tensor (r,), optional
         How many times each row counts.
+    few : bool
+        Whether the classes have few examples, see `Examples.few`.
 
     Returns
     -------
     tensor (K,)
     """
+    weights = _weights(logs, labels, counts, few)
+    return SURER * weights if few and len(labels) else weights
+
+
+def _weights(logs: Tensor, labels: Tensor, counts: Tensor | None, few: bool) -> Tensor:
+    """`robust_weights` for points that experts know as well as left-out ones."""
     k = logs.shape[2]
 
     def own(weights: Tensor) -> Tensor:
@@ -220,7 +230,7 @@ def robust_weights(logs: Tensor, labels: Tensor, counts: Tensor | None = None) -
             break
     total = len(labels) if counts is None else float(counts.sum())
     gain = likelihood(own(weights), noise, k) - likelihood(before, 1 / (total + 1), k)
-    return weights if is_clear(gain, counts) else plain
+    return weights if is_clear(gain, counts, few) else plain
 
 
 def pool_weights(

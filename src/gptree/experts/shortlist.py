@@ -66,7 +66,7 @@ def fit_shortlist(experts: Sequence[Expert], examples: Examples) -> Fit:
     for log, weights in zip(logs, one, strict=True):
         log.copy_(calibration.see(with_tail(guide.clone(), shortlist, found, weights, slopes).log_softmax(1)))
     del guide, found  # of many classes they are large
-    weights = robust_weights(logs, calibration.labels, calibration.balanced.to(logs))
+    weights = robust_weights(logs, calibration.labels, calibration.balanced.to(logs), few=examples.few)
     pool = FittedShortlist(pool.experts, weights.to(examples.X), pool.slopes.to(examples.X))
     return Fit(pool, pool.combined_at(first.at, examples), examples.usable)
 

@@ -6,7 +6,8 @@ probability of row i's own label,
     p(y_i) = (1 − ε) p_i + ε / k,    belief that it is right  r_i = (1 − ε) p_i / p(y_i)
 
 and ε maximises the likelihood. Where classes overlap, rows lie among few neighbours; a wrong label lies anywhere. So ε
-does not grow with overlap alone, and is taken to be 0 unless the rows speak clearly for it.
+does not grow with overlap alone, and is taken to be 0 unless the rows speak clearly for it. Where classes have few rows
+(`FEW_ROWS`) no share is clear, and the one that explains them best is taken.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from gptree.experts.calibration import weighted_mean
 
 START = 0.1  # of ε
 LEAST_NOISE = 0.01  # fewer wrong labels than that do no harm
-CLEAR = 1.0  # standard errors of the mean gain in log-likelihood
+CLEAR = 1.0  # standard errors of the mean gain in log-likelihood; none of classes of few rows, which are never clear
 STEPS = 50
 TOLERANCE = 1e-4
 
@@ -58,7 +59,7 @@ def likelihood(own: Tensor, noise: float, n_classes: int) -> Tensor:
     return ((1 - noise) * own + noise / n_classes).log()
 
 
-def is_clear(gain: Tensor, counts: Tensor | None = None) -> bool:
+def is_clear(gain: Tensor, counts: Tensor | None = None, few: bool = False) -> bool:
     """Whether the mean of gains (n,) is positive by more than `CLEAR` standard errors.
 
     Parameters
@@ -66,6 +67,8 @@ def is_clear(gain: Tensor, counts: Tensor | None = None) -> bool:
     gain : tensor (n,)
     counts : tensor (n,), optional
         How many times each row counts.
+    few : bool
+        Of classes of few rows: whether it is positive at all.
 
     Returns
     -------
@@ -76,10 +79,10 @@ def is_clear(gain: Tensor, counts: Tensor | None = None) -> bool:
         return False
     mean = weighted_mean(gain, counts)
     variance = weighted_mean((gain - mean).square(), counts) / (total - 1)  # of the mean
-    return bool(mean > CLEAR * variance.sqrt())
+    return bool(mean > (0.0 if few else CLEAR * variance.sqrt()))
 
 
-def label_noise(own: Tensor, n_classes: int, counts: Tensor | None = None) -> float:
+def label_noise(own: Tensor, n_classes: int, counts: Tensor | None = None, few: bool = False) -> float:
     """The share ε of labels that are drawn at random, by expectation maximisation; 0 unless it is clear.
 
     Parameters
@@ -90,6 +93,8 @@ def label_noise(own: Tensor, n_classes: int, counts: Tensor | None = None) -> fl
         k.
     counts : tensor (n,), optional
         How many times each row counts.
+    few : bool
+        Whether the classes have few rows.
 
     Returns
     -------
@@ -107,4 +112,4 @@ def label_noise(own: Tensor, n_classes: int, counts: Tensor | None = None) -> fl
         return 0.0
     # what is compared with may not be sure of anything either: it has seen one row more, of any label
     gain = likelihood(own, noise, n_classes) - likelihood(own, 1 / (total + 1), n_classes)
-    return noise if is_clear(gain, counts) else 0.0
+    return noise if is_clear(gain, counts, few) else 0.0
