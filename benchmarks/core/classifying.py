@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from benchmarks.core.machine import forget_peak, held_memory
+from benchmarks.core.machine import forget_peak, held_memory, peak_memory
 
 BATCH = 1_000  # rows that are predicted together
 BINS, LEAST_PROBABILITY = 15, 1e-15  # as `gptree.metrics` has them
@@ -51,14 +51,15 @@ def measure(classifier: Any, task: Task) -> dict[str, float | None]:
     """Fit, predict and save; a prediction is probabilities (n, C) or a `Shortlist`.
 
     Seconds are those of the processor, and of the wall clock beside them; those of a prediction are for 1,000 rows. The
-    process's peak of memory counts from the fit on.
+    process's peak of memory counts from the fit on; that of the fit alone stands beside it.
     """
-    forget_peak()
+    own_peak = forget_peak()
     found: dict[str, float | None] = {"held_bytes": held_memory()}
     seconds, judged = np.zeros(2), []
     began = _clocks()
     classifier.fit(task.X, task.y)
     found["fit"], found["fit_wall"] = (_clocks() - began).tolist()
+    found["fit_peak_bytes"] = peak_memory() if own_peak else None
     for start in range(0, len(task.y_new), BATCH):
         rows = slice(start, start + BATCH)
         began = _clocks()

@@ -31,24 +31,35 @@ Findings
   NLL | gptree, tree | gptree, tree, f78fcca | data=omniglot}, and with 1,000 made-up classes by {gap NLL | gptree, tree
   | gptree, tree, f78fcca | data=made-up | classes=1000}; on Omniglot its file had {mean file | method=gptree, tree,
   f78fcca | data=omniglot} MB, and the fit took {mean fit | method=gptree, tree, f78fcca | data=omniglot} s.
-- The beam is slower than all classes at once up to 1,000 of them, by {mean beam | method=gptree, tree | classes=1000}
-  against {mean predict | method=gptree, tree | classes=1000} s with 1,000: it is for more.
+- The beam is for many classes: with 1,000 it takes {mean beam | method=gptree, tree | classes=1000} s where all nodes
+  take {mean predict | method=gptree, tree | classes=1000} s, with 10,000 {mean beam | method=gptree, tree |
+  classes=10000} and {mean predict | method=gptree, tree | classes=10000} s. Up to 5,000 classes `predict_top_k` asks
+  all nodes unless it is told otherwise.
+- Beyond 2,000 classes kernel densities score the 100 classes that discriminant analysis finds best. What this loses
+  where densities matter is the difference between two pools (last table): on Omniglot, scored as if it had so many
+  classes, {gap NLL | densities of 100 classes | densities of all classes | data=omniglot} in NLL; with 3,000 made-up
+  classes that have a covariance each, {gap NLL | densities of 100 classes | densities of all classes | data=own
+  covariances}; with as many that live in two places each, where a mean says least, {gap NLL | densities of 100
+  classes | densities of all classes | data=two places}.
 - Neither memory nor file holds an array of rows × classes: what they hold is features, class means, and what nodes know
   of their rows. Pools of more than 500 classes do without ridge regression.
 
 Set-up
 ------
-Made-up classes of five examples with 256 features: 20 groups of 20 families, a class at random in one of 400 families;
-two shapes of noise with a power-law spectrum, at random for each class, and a size of its own for each, so that linear
-discriminant analysis is not the truth. 1,000 further rows are predicted. Omniglot: histograms of gradients, 256
-principal components of the training rows; five drawings of each character, the fifteen others are predicted.
+Made-up classes of five examples with 256 features: 20 groups of 20 families, a class at random in one of 400
+families; two shapes of noise with a power-law spectrum, at random for each class, and a size of its own for each, so
+that linear discriminant analysis is not the truth. 1,000 further rows are predicted. For the last table every class
+has a shape of its own, or two means, each of half its rows, in different families; ten examples each. Omniglot:
+histograms of gradients, 256 principal components of the training rows; five drawings of each character, the fifteen
+others are predicted.
 
-One thread (two for the fit of 100,000), a fresh process for each; processor seconds, and seconds of the clock on a GPU,
-from tensors in its memory to a fitted model, beside other work. Rows are predicted a thousand at a time, and the five
-best classes of the first thousand also by a beam of 16 nodes. Peak memory counts from the fit on and has imports
-(0.45 GB) and data in it; a file is in double precision, faiss's in single. "Experts alone" is the pool that a tree has
-as prior mean; it has no file of its own. Lines with a commit are of the package as it was then (`python -m
-benchmarks.earlier`), on the same rows. The processor had other work to do, too, which makes seconds longer.
+One thread (two for the fit of 100,000), a fresh process for each; processor seconds, and seconds of the clock on a
+GPU, from tensors in its memory to a fitted model, beside other work. Rows are predicted a thousand at a time, and the
+five best classes of the first thousand also by a beam of 16 nodes. Peak memory counts from the fit on, predictions of
+all classes and the file included, and has imports (0.45 GB) and data in it; a file is in double precision, faiss's in
+single. "Experts alone" is the pool that a tree has as prior mean; it has no file of its own. Lines with a commit are
+of the package as it was then (`python -m benchmarks.earlier`), on the same rows. The processor had other work to do,
+too, which makes seconds longer.
 
 gptree has its defaults. The penalty of logistic regression is the one that it chooses by cross-validation with 100 of
 the classes, and it is fitted to its end. napkinXC (a hierarchical softmax, HSM, and a probabilistic label tree, PLT, of
@@ -63,11 +74,13 @@ licence.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
+from unittest.mock import patch
 
 import numpy as np
 import torch
@@ -79,7 +92,7 @@ from benchmarks.core.tables import Column, Table, chosen, listing
 from benchmarks.core.trials import Row, Trial
 from benchmarks.data import load
 from gptree import GPForestClassifier, GPTreeClassifier
-from gptree.experts import Examples, Pool
+from gptree.experts import Examples, Pool, lda, shortlist
 from gptree.maths.sphere import unit_length
 from gptree.rivals import LogisticClassifier
 
@@ -88,6 +101,10 @@ GROUP, FRESH_PROCESS, SEEDS = "Speed and size", True, 1
 SHOTS, DIMENSIONS, QUERIES = 5, 256, 1_000
 MADE_UP, OMNIGLOT = "made-up", "omniglot"
 CHARACTERS = 1_623
+#: How many classes kernel densities score, of those that discriminant analysis finds best; and data where it matters.
+SHORTLISTS = {"densities of 100 classes": 100, "densities of all classes": 100_000}
+OWN_COVARIANCES, TWO_PLACES, MORE_SHOTS = "own covariances", "two places", 10
+SHORTLIST_TASKS = ((OMNIGLOT, CHARACTERS), (OWN_COVARIANCES, 3_000), (TWO_PLACES, 3_000))
 #: Each method, and up to how many classes it is tried: as long as it takes less than ten minutes, gptree always.
 METHODS = {
     "gptree, tree": 100_000,
@@ -121,6 +138,7 @@ COLUMNS = {
     "beam": Column("the same, top 5 by beam (CPU s)", "metrics.beam", digits=2),
     "beam top-1": Column("its top-1 %", "metrics.beam_accuracy", scale=100, digits=1),
     "memory": Column("peak memory (GB)", "peak_memory_bytes", scale=1e-9, digits=2),
+    "fit memory": Column("of the fit (GB)", "metrics.fit_peak_bytes", scale=1e-9, digits=2),
     "file": Column("file (MB)", "metrics.file_bytes", scale=1e-6, digits=1),
     "top-1": Column("top-1 %", "metrics.accuracy", scale=100, digits=1),
     "top-5": Column("top-5 %", "metrics.top5", scale=100, digits=1),
@@ -140,6 +158,11 @@ def trials(seeds: int) -> list[Trial]:
         for data, classes in TASKS
         for method in methods_of(data, classes)
         for seed in range(seeds + (FURTHER_SEEDS if data == OMNIGLOT and method in COMPARED else 0))
+    ] + [
+        Trial("many-classes", method, data, seed, {"classes": classes})
+        for data, classes in SHORTLIST_TASKS
+        for method in SHORTLISTS
+        for seed in range(seeds)
     ]
 
 
@@ -152,7 +175,7 @@ def needs_gpu(trial: Trial) -> bool:
     return trial.method in ON_GPU
 
 
-def make_data(classes: int, seed: int) -> Task:
+def make_data(classes: int, seed: int, kind: str = MADE_UP) -> Task:
     """Made-up classes; see above."""
     random, d = np.random.default_rng(seed), DIMENSIONS
     spectrum = (1.0 + np.arange(d)) ** -0.5
@@ -164,19 +187,24 @@ def make_data(classes: int, seed: int) -> Task:
     sizes = 2.2 * np.exp(0.3 * random.normal(size=classes))
     shapes = np.stack([spectrum, random.permutation(spectrum)])
     shape = random.integers(0, 2, classes)
+    shots, places = SHOTS if kind == MADE_UP else MORE_SHOTS, means[None]
+    if kind == OWN_COVARIANCES:
+        shapes, shape = random.permuted(np.tile(spectrum, (classes, 1)), axis=1), np.arange(classes)
+    elif kind == TWO_PLACES:
+        places = np.stack([means, means[random.permutation(classes)]])
 
     def draw(y: np.ndarray) -> np.ndarray:
         noise = random.normal(size=(len(y), d)) * shapes[shape[y]]
-        return (means[y] + sizes[y, None] * noise) @ turned
+        return (places[np.arange(len(y)) % len(places), y] + sizes[y, None] * noise) @ turned
 
-    y, y_new = np.repeat(np.arange(classes), SHOTS), random.integers(0, classes, QUERIES)
+    y, y_new = np.repeat(np.arange(classes), shots), random.integers(0, classes, QUERIES)
     return Task(draw(y), y, draw(y_new), y_new)
 
 
 class ExpertsAlone:
     """The pool of experts that a tree has as prior mean, by itself."""
 
-    def fit(self, X: np.ndarray, y: np.ndarray) -> ExpertsAlone:
+    def fit(self, X: np.ndarray, y: np.ndarray) -> Self:
         self._mean = X.mean(0)
         self._expert = Pool().fit(Examples.of(self._rows(X), torch.as_tensor(y))).expert
         return self
@@ -187,6 +215,27 @@ class ExpertsAlone:
 
     def _rows(self, X: np.ndarray) -> torch.Tensor:
         return torch.as_tensor(unit_length(X - self._mean))
+
+
+class Shortlisted(ExpertsAlone):
+    """The pool of many classes, however many there are, with densities of so many of them."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+
+    def fit(self, X: np.ndarray, y: np.ndarray) -> Self:
+        with self._set():
+            return super().fit(X, y)
+
+    def predict_proba(self, X: np.ndarray) -> np.ndarray:
+        with self._set():
+            return super().predict_proba(X)
+
+    @contextmanager
+    def _set(self) -> Iterator[None]:
+        many = patch.object(shortlist, "MANY_CLASSES", 2), patch.object(lda, "MANY_CLASSES", 2)
+        with many[0], many[1], patch.object(shortlist, "SHORTLIST", self._size):
+            yield
 
 
 class Logistic(LogisticClassifier):
@@ -203,7 +252,8 @@ def make_method(trial: Trial) -> Any:
         "gptree, forest": partial(GPForestClassifier, random_state=trial.seed, device="cpu"),
         **{name: partial(kind, random_state=trial.seed, device="cuda") for name, kind in ON_GPU.items()},
         "experts alone": ExpertsAlone,
-        "logistic regression": partial(Logistic, C=PENALTIES[trial.data]),
+        **{name: partial(Shortlisted, size) for name, size in SHORTLISTS.items()},
+        "logistic regression": partial(Logistic, C=PENALTIES.get(trial.data)),
         "napkinXC, HSM": partial(Napkin, "HSM", COST, trial.seed),
         "napkinXC, PLT": partial(Napkin, "PLT", COST, trial.seed),
         "nearest means, faiss": partial(Faiss, means=True),
@@ -215,8 +265,8 @@ def make_method(trial: Trial) -> Any:
 
 
 def make_task(trial: Trial, folder: Path) -> Task:
-    if trial.data == MADE_UP:
-        return make_data(trial.settings["classes"], trial.seed)
+    if trial.data != OMNIGLOT:
+        return make_data(trial.settings["classes"], trial.seed, trial.data)
     data = load(trial.data, folder)
     return Task(data.train_x.astype(float), data.train_y, data.test_x.astype(float), data.test_y)
 
@@ -246,6 +296,8 @@ def by_beam(method: GPTreeClassifier | GPForestClassifier, task: Task) -> dict[s
 
 
 def tables(rows: list[Row]) -> list[Table]:
+    short = [row for row in rows if row.trial.method in SHORTLISTS]
+    rows = [row for row in rows if row.trial.method not in SHORTLISTS]
     gpu, processor = ([row for row in rows if needs_gpu(row.trial) is wanted] for wanted in (True, False))
     titles = {OMNIGLOT: "Omniglot, {:,} characters", MADE_UP: "{:,} classes"}
     found = [
@@ -254,7 +306,9 @@ def tables(rows: list[Row]) -> list[Table]:
     ]
     columns = [WALL.get(name, column) for name, column in COLUMNS.items()]
     on_gpu = listing("On a GPU, wall clock", gpu, ["method", "data", "settings.classes"], columns)
-    return [*(table for table in [*found, on_gpu] if table.lines), exponents(rows)]
+    told = [COLUMNS[name] for name in ("fit", "predict", "top-1", "top-5", "NLL", "ECE")]
+    shortlists = listing("Densities of a shortlist", short, ["data", "settings.classes", "method"], told)
+    return [*(table for table in [*found, on_gpu] if table.lines), exponents(rows), *([shortlists] if short else [])]
 
 
 def exponents(rows: list[Row]) -> Table:

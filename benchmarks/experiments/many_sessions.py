@@ -13,8 +13,8 @@ Findings
   %.
 - After 1,000 sessions, 10,600 classes, the logarithmic strategy has {mean accuracy | logarithmic | sessions=1000} %
   and trees of height {mean height | logarithmic | sessions=1000}.
-- Seconds still grow with the number of classes: the experts score the rows of a session for every class, and the rows
-  of earlier classes that a new root sees for every novel one.
+- The experts score the rows of a session for every class, and the rows of earlier classes that a new root sees for
+  every novel one.
 
 Set-up
 ------

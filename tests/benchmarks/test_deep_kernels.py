@@ -123,11 +123,12 @@ def test_what_tells_the_methods_apart(method: str, few_pictures: None, tmp_path:
     assert (training.best, training.nesterov) == (("accuracy", False) if published else ("last", True))
     assert training.cross_entropy_epochs == (10 if method.startswith(SOFTMAX) else 4)
     assert training.objective == CrossEntropy(label_smoothing=0.1 if method in (SMOOTHED, OURS) else 0.0)
-    assert training.objective_weight == {OURS: 3.0, OURS_CALIBRATED: 1.0, OURS_CUT: 1.0, TWICE_CUT: 1.0}.get(
+    beside = (OURS_CUT, TWICE_CUT, *methods.PRECISIONS)
+    assert training.objective_weight == ({OURS: 3.0, OURS_CALIBRATED: 1.0} | dict.fromkeys(beside, 1.0)).get(
         method, 0.0
     )
-    assert training.head_weight == (0.1 if method in (OURS_CUT, TWICE_CUT) else 1.0)
-    cut = (OURS_CUT, SOFTMAX_CUT, TWICE_CUT)
+    assert training.head_weight == (0.1 if method in beside else 1.0)
+    cut = (*beside, SOFTMAX_CUT)
     shares = {OURS_CALIBRATED: 0.1, SOFTMAX_CALIBRATED: 0.1} | dict.fromkeys(methods.PUBLISHED, 0.1)
     held_out_share = (shares | dict.fromkeys(cut, 0.02)).get(method)
     assert (training.validation, training.calibrate) == (held_out_share, held_out_share is not None and not published)
@@ -142,6 +143,8 @@ def test_what_tells_the_methods_apart(method: str, few_pictures: None, tmp_path:
         "SV-DKL": SVDKL(grid_size=64, features=64),
         "GPDNN": GPDNN(inducing=40, epsilon=1e-3, covariance="diagonal"),
         TWICE_CUT: SecondLayer(),
+        methods.SINGLE: VariationalTree(dtype="float32"),
+        methods.DOUBLE: VariationalTree(dtype="float64"),
         TREE_PUBLISHED: DeepGPTreeClassifier.paper("cifar").variational,
     }
     heads |= {SV_DKL_PUBLISHED: heads["SV-DKL"], GPDNN_PUBLISHED: heads["GPDNN"]}

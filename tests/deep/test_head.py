@@ -653,7 +653,7 @@ def test_recorded_steps_are_those_without_a_recording(dtype: str, tolerance: flo
     _, recorded = both_devices(dtype=dtype)
     _, plain = both_devices(dtype=dtype)
     for x, y in batches(recorded):
-        value, gradients, plain._found = plain._step_parts(x, y)
+        value, gradients, plain._last_batch = plain._step_parts(x, y)
         x.requires_grad_()
         loss = recorded.loss(x, y)
         assert_near(loss.detach(), value, tolerance)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import re
 import warnings
 from dataclasses import replace
 from functools import cache
@@ -11,6 +12,7 @@ from functools import cache
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from gptree import (
     Gibbs,
@@ -25,6 +27,7 @@ from gptree import (
 )
 from gptree.estimators.storage import state_from_parts, state_to_parts
 from gptree.experts import KernelRidge
+from gptree.incremental import memory_left_out
 from gptree.storage import StorageError
 from growing_pairs import KINDS, STRATEGIES, quarter_of_the_pairs
 from small_sizes import small_random_features
@@ -54,6 +57,11 @@ def fitted(kind: str):
     if "forest" in kind:
         return GPForestClassifier(n_estimators=2, **parameters).fit(X[OLD], Y[OLD])
     return GPTreeClassifier.paper("rbf", 8.0, inference=Gibbs(chains=3), **parameters).fit(X[OLD], Y[OLD])
+
+
+def left_out(model):
+    """Left-out log-probabilities of the experts at the examples in memory."""
+    return memory_left_out(model.state_.base, model.state_.grown, model.state_.on_sphere)
 
 
 def start(kind: str, strategy):
@@ -237,9 +245,53 @@ def test_base_classes_are_scored_at_arrivals_alone(monkeypatch):
     for taught in (shots(5, 6), shots(7, end=1)):
         one, other = model.add_classes(*taught), again.add_classes(*taught)
         np.testing.assert_allclose(one.predict_proba(X[TEST]), other.predict_proba(X[TEST]), rtol=0, atol=1e-5)
-        np.testing.assert_allclose(*(each.state_.grown.dense_left_out for each in (one, other)), rtol=0, atol=1e-4)
+        np.testing.assert_allclose(*map(left_out, (one, other)), rtol=0, atol=1e-4)
     before = copy.deepcopy(model).remove_classes([7])
     never = GPTreeClassifier(growth=Growth(), **ALWAYS).fit(X[OLD], Y[OLD]).add_classes(*shots(5, 6))
     assert np.array_equal(before.predict_proba(X[TEST]), never.predict_proba(X[TEST]))
     with pytest.raises(StorageError, match="base_mass is not that of the exemplars"):
         replace(base.novel_experts, base_mass=base.novel_experts.base_mass[1:]).check("it", {})
+
+
+@pytest.mark.parametrize("growth", [Growth(exemplars=3), None], ids=["base session", "plain fit"])
+@pytest.mark.parametrize(
+    "change", [lambda m: m.add_classes(*shots(5, 6)), lambda m: m.remove_classes([1])], ids=["grown", "shrunk"]
+)
+def test_files_of_grown_models_hold_no_array_of_rows_times_classes(growth, change, tmp_path):
+    """What is left out is computed again, for novelty, further examples and classes; of other rows it cannot be."""
+    model = change(GPTreeClassifier(growth=growth, **ALWAYS).fit(X[OLD], Y[OLD]))
+    state = model.state_
+    held = [state.left_out, state.base.left_out, state.grown.left_out]
+    assert not [each for each in held if isinstance(each, torch.Tensor)]
+    model.save(tmp_path / "model")
+    tensors = load_file(next((tmp_path / "model").glob("*.safetensors")))
+    sizes = {len(state.y), len(state.base.y), len(state.grown.y)}, {len(state.classes), state.base.n_classes}
+    wide = [name for name, each in tensors.items() if each.ndim == 2 and {len(each)} <= sizes[0]]
+    wide = [name for name in wide if tensors[name].shape[1] in sizes[1]]
+    assert all("ridge" in name or name.endswith(".weights") for name in wide), wide  # kernel ridge regression has them
+    loaded = load_model(tmp_path / "model")
+    assert np.array_equal(loaded.novelty_score(X[TEST]), model.novelty_score(X[TEST]))
+    np.testing.assert_allclose(loaded.left_out().probabilities, model.left_out().probabilities, rtol=0, atol=1e-12)
+    more = X[OLD][Y[OLD] == 2][:2] + 0.1
+    one, other = (each.add_examples(more, [2, 2]).predict_proba(X[TEST]) for each in (loaded, model))
+    np.testing.assert_allclose(one, other, rtol=0, atol=1e-10)
+    document, tensors = state_to_parts(state)
+    document["n_features"] = X.shape[1]
+    (points,) = [name for name in tensors if re.fullmatch(r"base\.expert\.experts\.\d\.points", name)][:1]
+    tensors[points] = tensors[points].flip(0)
+    with pytest.raises(StorageError, match="the experts of the base have other rows"):
+        state_from_parts(document, tensors, torch.device("cpu"), None)
+
+
+def test_left_out_predictions_in_older_files_are_taken_as_they_are():
+    """Files of version 7 that were written before they could be computed again hold them."""
+    model = copy.deepcopy(fitted("forest, growth")).add_classes(*shots(5))
+    document, tensors = state_to_parts(model.state_)
+    document["n_features"] = X.shape[1]
+    tensors["base.left_out"], tensors["grown.left_out"] = model.state_.base.left_out.dense(), left_out(model)
+    loaded = copy.deepcopy(model)
+    loaded.state_ = state_from_parts(document, tensors, torch.device("cpu"), None)
+    assert isinstance(loaded.state_.base.left_out, torch.Tensor)
+    np.testing.assert_allclose(loaded.novelty_score(X[TEST]), model.novelty_score(X[TEST]), rtol=0, atol=1e-9)
+    one, other = (each.add_classes(*shots(6)).predict_proba(X[TEST]) for each in (loaded, model))
+    np.testing.assert_allclose(one, other, rtol=0, atol=1e-9)

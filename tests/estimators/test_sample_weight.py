@@ -29,6 +29,7 @@ from gptree import (
 )
 from gptree.estimators.row_order import distinct
 from gptree.experts import LDA, KernelRidge, Pool
+from gptree.incremental import memory_left_out
 from small_sizes import small_random_features
 
 CLASSES, D, SHOTS = 5, 5, 7
@@ -211,7 +212,8 @@ def test_an_example_that_equals_a_row_of_fit_is_left_out_with_it() -> None:
     model.add_examples(np.stack([X[3], QUERIES[0]]), [Y[3], Y[0]])
     grown: Any = model.state_.grown
     later = [len(Y) + int(np.flatnonzero(model.state_.origins[len(Y) :, 1] == given)[0]) for given in (0, 1)]
-    same, other = (grown.left_out[grown.rows == at][0] for at in later)
+    left_out: Any = memory_left_out(model.state_.base, grown, model.state_.on_sphere)
+    same, other = (left_out[grown.rows == at][0] for at in later)
     np.testing.assert_allclose(same, before[row].log_softmax(0), rtol=0, atol=1e-12)
     assert not np.allclose(other, before[row], atol=1e-3)
 

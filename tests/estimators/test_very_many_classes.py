@@ -13,8 +13,9 @@ from joblib.externals.loky.process_executor import TerminatedWorkerError
 
 from gptree import GPForestClassifier, GPTreeClassifier, InducingPoints, load_model
 from gptree.estimators import state, top_k
-from gptree.experts import FittedShortlist, KernelRidge, lda, shortlist
+from gptree.experts import FittedShortlist, KernelRidge, density, lda, shortlist
 from gptree.inference import CoordinateAscent
+from gptree.model import beam as beam_search
 from gptree.tree import PathSums, node_log_odds
 from tree.random_trees import random_tree
 
@@ -29,8 +30,9 @@ X_NEW = RNG.normal(size=(15, D))
 @pytest.fixture
 def many(monkeypatch: pytest.MonkeyPatch) -> None:
     """What happens beyond 2,000 classes, with 30."""
-    for module in (shortlist, lda, state, top_k):
+    for module in (shortlist, lda, density, state):
         monkeypatch.setattr(module, "MANY_CLASSES", 10)
+    monkeypatch.setattr(top_k, "BEAM_FROM", 10)
     monkeypatch.setattr(shortlist, "SHORTLIST", 12)
     monkeypatch.setattr(KernelRidge, "pays", lambda self, n_classes: False)
 
@@ -52,7 +54,9 @@ def spread(model: Any, k: int, beam: int | None) -> np.ndarray:
     ],
     ids=["prior", "forest", "chain"],
 )
-def test_a_beam_of_all_nodes_is_the_whole_model(model: Any) -> None:
+def test_a_beam_of_all_nodes_is_the_whole_model(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"POINTS": 50, "PIECE_NUMBERS": 1, "PIECE_ROWS": 4}.items():
+        monkeypatch.setattr(beam_search, name, value)
     p = model.fit(X, Y).predict_proba(X_NEW)
     np.testing.assert_allclose(spread(model, C, beam=C), p, rtol=0, atol=1e-12)
     for beam in (1, 3):

@@ -10,6 +10,7 @@ from gptree.experts import (
     ALONE,
     LDA,
     Examples,
+    ExemplarScores,
     FittedKernelDensity,
     FittedKernelRidge,
     FittedLDA,
@@ -194,3 +195,24 @@ class TestEveryExpert:
         torch.testing.assert_close(single.left_out.double(), double.left_out, rtol=0, atol=2e-3)
         new = single.expert.log_probabilities(X.float())
         torch.testing.assert_close(new.double(), double.expert.log_probabilities(X), rtol=0, atol=2e-3)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("expert", [LDA(), Ridge(), KernelDensity(), RandomFeatures(Ridge(), 20), KernelRidge()])
+def test_exemplars_of_a_base_session_know_what_is_left_out(expert, weighted):
+    """From what the fitted expert keeps, exemplars of all classes, one with a single example and one with many."""
+    X, y = blobs([5, 1, 6, 3, 9, 1], 7)
+    weights = torch.rand(len(y), generator=torch.Generator().manual_seed(0), dtype=torch.float64) + 0.5
+    weights = weights if weighted else torch.ones_like(weights)
+    rows = torch.cat([(y == c).nonzero()[:count, 0] for c, count in enumerate([2, 1, 2, 1, 3, 1])])
+    masses = torch.linspace(1.0, 4.0, len(rows), dtype=torch.float64)
+    examples = Examples.of(X, y, folds=torch.full_like(y, ALONE), weights=weights)
+    for each in (expert, Pool((expert, LDA((0.5,))))):
+        fit = each.on_exemplars(rows, masses).fit(examples)
+        scores = ExemplarScores(fit.expert, X[rows], y[rows], 6, weights[rows], sizes=examples.sizes)
+        assert scores.known == (expert != KernelRidge())  # regression on exemplars cannot tell without its kernel
+        if scores.known:
+            torch.testing.assert_close(scores.dense(), fit.left_out[rows], **EXACT)
+            torch.testing.assert_close(scores[[2, -1]], fit.left_out[rows[[2, -1]]], **EXACT)
+            fewer = ExemplarScores(fit.expert, X[rows[1:]], y[rows[1:]], 6, sizes=examples.sizes)
+            assert fewer.known == isinstance(expert, LDA)

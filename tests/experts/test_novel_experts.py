@@ -31,7 +31,6 @@ from gptree.experts import (
     exemplar_density,
     novel,
 )
-from gptree.experts.novel_scores import Discriminants
 from gptree.storage import restore
 
 EXACT = {"rtol": 0, "atol": 1e-9}
@@ -423,43 +422,56 @@ def test_novel_classes_beside_some_of_the_base_classes() -> None:
     torch.testing.assert_close(found.exp().sum(1), torch.ones(len(found), dtype=torch.float64), **EXACT)
 
 
-@pytest.mark.parametrize(
-    ("kept", "extra", "known"), [((0, 1, 2, 3), (), True), ((0, 2, 3), (), False), ((0, 1, 2, 3), (1,), False)]
-)
-def test_what_base_classes_have_at_exemplars_is_known_while_nothing_of_theirs_changes(
-    kept: tuple[int, ...], extra: tuple[int, ...], known: bool, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("shots", [[3, 2], [1, 2], [1, 1]], ids=["several", "one of one", "one shot"])
+def test_what_base_classes_score_is_known_while_nothing_of_theirs_changes(
+    shots: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The same numbers as from scoring all classes at all points, without scoring base classes again."""
     learnt, base, rows = novel_experts()
     three = {name: getattr(learnt, name)[:3] for name in ("root_weights", "novel_weights")}
     learnt = replace(learnt, ridge_penalty=None, ridge_temperature=None, **three)
     weights = torch.linspace(0.5, 2.0, len(rows), dtype=torch.float64)
     ready = learnt.with_base_mass(weights)
     assert ready.base_mass is not None
-    later_X, later_y = later_examples([3, 2], extra=extra)
-    later_y = torch.where(later_y >= N_BASE, later_y - N_BASE + len(kept), later_y)
-    stay = torch.isin(base.y[rows], torch.tensor(kept))
-    weights = torch.cat([weights[stay], torch.ones(len(later_X), dtype=torch.float64)])
-    left_out = torch.randn(len(weights), len(kept), generator=torch.Generator().manual_seed(0)).double().log_softmax(1)
-    experts, kept_classes = base_expert(base).only(torch.tensor(kept)), torch.tensor(kept)
-    given = (experts, kept_classes, later_X, later_y, left_out.__getitem__, weights)
-    at, first = Discriminants.at, list[int]()
+    later_X, later_y = later_examples(shots)
+    weights = torch.cat([weights, torch.ones(len(later_X), dtype=torch.float64)])
+    left_out = torch.randn(len(weights), N_BASE, generator=torch.Generator().manual_seed(0)).double().log_softmax(1)
+    given = (base_expert(base), torch.arange(N_BASE), later_X, later_y, left_out.__getitem__, weights)
+    arrivals = ready.at_arrivals(later_X, shots)
+    monkeypatch.setattr(novel.FittedKernelDensity, "scores", counted := Counted(novel.FittedKernelDensity.scores))
+    _, found = ready.grown(*given, arrivals=arrivals)
+    assert max(counted.classes) == len(shots)
+    _, scored = ready.grown(*given)
+    assert max(counted.classes) == N_BASE + len(shots)
+    torch.testing.assert_close(found.dense(), scored.dense(), **EXACT)
 
-    def spied(self, rows: Tensor, since: int = 0, white=None) -> list[Tensor]:
-        first.append(since)
-        return at(self, rows, since, white)
 
-    monkeypatch.setattr(Discriminants, "at", spied)
-    _, found = ready.grown(*given)
-    assert (N_BASE in first) == known  # base classes are not scored at exemplars
-    _, from_totals = learnt.grown(*given)
-    torch.testing.assert_close(found.dense(), from_totals.dense(), **EXACT)
-    everything = replace(learnt, lda=replace(learnt.lda, counts=torch.cat([learnt.lda.counts, learnt.lda.counts[:1]])))
-    if known:  # with another count of base classes it does not know that they are all there
-        everything = replace(everything, lda=replace(everything.lda, means=learnt.lda.means[[0, 1, 2, 3, 0]]))
-        first.clear()
-        _, scored = everything.grown(*given)
-        assert first == [0]
-        torch.testing.assert_close(found.dense(), scored.dense(), **EXACT)
+class Counted:
+    """A method of a kernel density that remembers how many classes were scored."""
+
+    def __init__(self, method) -> None:
+        self.method, self.classes = method, list[int]()
+
+    def __get__(self, density, owner):
+        def scores(*given, **named):
+            self.classes.append(len(density.masses))
+            return self.method(density, *given, **named)
+
+        return scores
+
+
+def test_arrivals_are_scored_once_and_for_themselves() -> None:
+    """Bit for bit the same whatever else has arrived, and whether it was there before or not."""
+    learnt, _, _ = novel_experts()
+    X, _ = blobs([3, 2, 4], 5, seed=3)
+    one, two, three = X.split([3, 2, 4])
+    everything = learnt.at_arrivals(X, [3, 2, 4])
+    assert torch.equal(learnt.at_arrivals(torch.cat([three, one]), [4, 3]), everything[[5, 6, 7, 8, 0, 1, 2]])
+    assert torch.equal(replace(learnt).at_arrivals(two, [2]), everything[3:5])
+    scores = learnt.lda.distances(X)
+    scores = -0.5 * (learnt.lda.counts / (learnt.lda.counts + 1) * scores)
+    scores = scores - 0.5 * learnt.lda.count_penalty * torch.log1p(1 / learnt.lda.counts)
+    torch.testing.assert_close(everything[:, 1], scores.sum(1), **EXACT)
 
 
 @pytest.mark.parametrize("counts", [COUNTS, [1, 1, 1, 1], [3]], ids=["several", "one shot", "one class"])

@@ -16,6 +16,7 @@ from gptree.experts import (
     KernelDensity,
     LeftOutScores,
     Pool,
+    density,
     lda,
     shortlist,
 )
@@ -34,7 +35,8 @@ def examples_of(counts: str, weighted: bool = False) -> Examples:
 
 def fit(examples: Examples, monkeypatch: pytest.MonkeyPatch, size: int) -> tuple[FittedShortlist, torch.Tensor]:
     monkeypatch.setattr(shortlist, "MANY_CLASSES", 5)
-    monkeypatch.setattr(lda, "MANY_CLASSES", 5)
+    for module in (lda, density):
+        monkeypatch.setattr(module, "MANY_CLASSES", 5)
     monkeypatch.setattr(shortlist, "SHORTLIST", size)
     found = POOL.fit(examples)
     assert isinstance(found.expert, FittedShortlist)
@@ -103,7 +105,8 @@ def test_many_degrees_of_freedom_spare_a_product(monkeypatch: pytest.MonkeyPatch
     """δᵀAr is rᵀAr for all classes but the own, whose score is exact."""
     examples = examples_of("equal")
     exact = LDA((0.3,)).fit(examples)
-    monkeypatch.setattr(lda, "MANY_CLASSES", 5)
+    for module in (lda, density):
+        monkeypatch.setattr(module, "MANY_CLASSES", 5)
     scorer = lda._Scorer(LDA((0.3,)), examples)
     assert scorer.x.dtype == torch.float32
     rows = torch.arange(len(examples))

@@ -70,6 +70,24 @@ def test_adding_wide_classes_to_narrow_ones_warns(growth: Growth | None, tmp_pat
         told.add_classes(*far)
 
 
+def test_one_answer_serves_the_warning_and_the_model() -> None:
+    """All classes that were added are asked: two wide ones are evidence, also when a narrow one comes after them."""
+    rng = np.random.default_rng(4)
+    X, y = rows(rng, list("abcdefghij"), 0.1)
+    model = GPTreeClassifier(growth=Growth(exemplars=3), prior_mean=None, random_state=0).fit(X, y)
+    with pytest.warns(UserWarning, match="times as wide"):
+        model.add_classes(*rows(rng, ["v", "w", "x", "y"], 4.0))
+    with pytest.warns(UserWarning, match="times as wide") as caught:
+        model.add_classes(*rows(rng, ["z"], 0.1))
+    times = model.state_.grown.times_wider
+    assert f"spread {times:.1f} times" in str(caught[0].message)
+    sphere, novel = model.state_.on_sphere(model.state_.X), torch.as_tensor(model.state_.y)
+    spreads = class_spreads(sphere[novel > 9], novel[novel > 9] - 10, 5)
+    assert times == pytest.approx(wider(model.state_.base.spreads, spreads))
+    model.remove_classes(["v", "w", "x", "y"])
+    assert model.state_.grown.times_wider is None
+
+
 def test_what_wide_classes_teach_makes_all_decisions_less_sure(tmp_path: Path) -> None:
     """r and the base classes are tempered as novel classes are, if the base was known by heart and not held out."""
     rng = np.random.default_rng(3)

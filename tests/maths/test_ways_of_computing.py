@@ -104,6 +104,20 @@ def test_points_that_several_pieces_need_are_met_once() -> None:
     assert second.index is not None
 
 
+def test_sums_are_the_same_sparse_and_dense(monkeypatch: pytest.MonkeyPatch) -> None:
+    random = torch.Generator().manual_seed(0)
+    entries = torch.randint(0, 300 * 40, (900,), generator=random).unique()
+    weights, values = (torch.randn(n, generator=random, dtype=torch.float64) for n in (len(entries), 40 * 3))
+    values, matrix = values.view(40, 3), torch.zeros(300, 40, dtype=torch.float64)
+    matrix.view(-1)[entries] = weights
+    sums = frozen.FrozenSums(entries // 40, entries % 40, weights, (300, 40))
+    torch.testing.assert_close(sums(values), matrix @ values, rtol=0, atol=1e-12)
+    calls = watch(monkeypatch, sums.dense, "forward")
+    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
+    torch.testing.assert_close(sums(values), matrix @ values, rtol=0, atol=1e-12)
+    assert len(calls.arguments) == 1
+
+
 def test_logarithms_are_added_in_the_same_way_where_they_are_exported(monkeypatch: pytest.MonkeyPatch) -> None:
     a, b = double(0.0, -3.0, 5.0, -800.0, 1e-3), double(0.0, 2.0, -700.0, -801.0, -2e-3)
     plain = frozen.log_add_exp(a, b)

@@ -13,7 +13,7 @@ import torch
 from forest_cases import FIRST, SECOND, data, fit, kernel, new_points
 
 from gptree.inference import CoordinateAscent, DensePosterior, Gibbs, Grams, InducingPoints, SubsetOfData
-from gptree.model import TrainingData, leave_one_out, node_problems, prior_means
+from gptree.model import TrainingData, forest, leave_one_out, node_data, node_problems, prior_means
 from gptree.model.forest import ForestModel
 from gptree.model.prediction import Prediction
 from gptree.model.stored import model_from_parts, model_to_parts
@@ -35,6 +35,15 @@ def test_new_points_at_a_time() -> None:
     numbers = 4 * (3 * 5 + 35 + 2 * 5 * (1 + 2))
     for budget, expected in ((8 * 8 * numbers * 3, [3, 3, 1]), (8 * 8 * numbers * 3 - 1, [2, 2, 2, 1]), (1, [1] * 7)):
         assert sizes(replace(model, memory_budget=budget).chunks(x), 7) == expected
+
+
+def test_a_processor_takes_no_more_than_its_cache_likes(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, numbers = new_points(7), 4 * (4 + 35 + 2 * 5 * 2) + 10
+    assert sizes(SWEPT.chunks(x, beside=10), 7) == [7]
+    for least, expected in ((1, [3, 3, 1]), (4, [4, 3])):
+        monkeypatch.setattr(forest, "PIECE_NUMBERS", 3 * numbers)
+        monkeypatch.setattr(forest, "PIECE_ROWS", least)
+        assert sizes(SWEPT.chunks(x, beside=10), 7) == expected
 
 
 def test_features_far_from_the_origin_lose_no_digits() -> None:
@@ -115,6 +124,22 @@ def test_more_classes_than_points_are_drawn_from_either_side(limit: int, left: i
     assert len(classes) == len(set(classes)) == limit
     assert set(classes[goes_left]) <= set(range(1, 6))
     assert set(classes[~goes_left]) <= set(range(6, 10))
+
+
+@pytest.mark.parametrize("limit", [SubsetOfData(9), InducingPoints(9), InducingPoints(30)])
+def test_rows_of_a_class_come_in_one_order_however_many_are_asked_for(
+    limit: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Small classes at once, and some at a time: as if each node had asked for as many as it takes."""
+    found = []
+    for whole, together in ((0, 10**6), (3, 20), (16, 1)):
+        monkeypatch.setattr(node_data, "SMALL_CLASS", whole)
+        monkeypatch.setattr(node_data, "ORDERED_ROWS", together)
+        found.append(node_problems([FIRST, SECOND], data(), limit, seed=3)[0])
+    for one, *others in zip(*found, strict=True):
+        for other in others:
+            assert torch.equal(one.rows, other.rows)
+            assert one.inducing is other.inducing or torch.equal(one.inducing, other.inducing)
 
 
 # ---------------------------------------------------------------------------------------------------------- cavities

@@ -12,7 +12,7 @@ import torch
 from gptree import GPTreeClassifier, Growth, load_model
 from gptree.estimators.known_rows import known_rows
 from gptree.metrics import auroc
-from gptree.model import ClassRegression, LeftOut, NoveltyScore, choose_weight, known_signs, regression_rows, signs
+from gptree.model import Distances, LeftOut, NoveltyScore, choose_weight, distance_rows, known_signs, signs
 from gptree.model import strangers as module
 from gptree.model.strangers import FAR, NOISE, USUAL, VARIANCE_WEIGHTS, WEIGHTS
 from small_sizes import small_random_features
@@ -31,40 +31,38 @@ def points(seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     return unit(random.normal(size=(CLASSES, WIDTH))[y] + 0.7 * random.normal(size=(len(y), WIDTH))), y
 
 
-def slow_regression(X: np.ndarray, y: np.ndarray, x: np.ndarray, classes: list[int]) -> tuple[float, float]:
-    """Closeness and variance of one row x, by the equations of Gaussian process regression."""
+def slow_variance(X: np.ndarray, x: np.ndarray) -> float:
+    """That of one row x, by the equations of Gaussian process regression."""
     K = np.array([[math.exp(a @ b - 1) for b in X] for a in X]) + NOISE * np.eye(len(X))
     k = np.array([math.exp(a @ x - 1) for a in X])
-    means = [k @ np.linalg.inv(K) @ (y == c).astype(float) for c in classes]
-    return -float(max(means)), 1.0 - float(k @ np.linalg.inv(K) @ k)
+    return 1.0 - float(k @ np.linalg.inv(K) @ k)
 
 
-def test_a_regression_with_rows_left_out_equals_one_without_them() -> None:
+def test_variances_with_rows_left_out_equal_those_without_them() -> None:
     X, y = points()
     new = unit(np.random.default_rng(1).normal(size=(4, WIDTH)))
-    regression = ClassRegression(torch.as_tensor(X), torch.as_tensor(y), CLASSES)
-    everybody = list(range(CLASSES))
-    expected = [slow_regression(X, y, x, everybody) for x in new]
-    np.testing.assert_allclose(regression.at(torch.as_tensor(new)), expected, rtol=0, atol=1e-10)
-    alone, without = regression.left_out(), regression.without_class()
+    distances = Distances(torch.as_tensor(X), torch.as_tensor(y))
+    at, alone, without = (
+        found[:, 1] for found in (distances.at(torch.as_tensor(new)), distances.left_out(), distances.without_class())
+    )
+    np.testing.assert_allclose(at, [slow_variance(X, x) for x in new], rtol=0, atol=1e-10)
     for i, x in enumerate(X):
         others, strange = np.arange(len(y)) != i, y != y[i]
-        np.testing.assert_allclose(alone[i], slow_regression(X[others], y[others], x, everybody), rtol=0, atol=1e-10)
-        rest = [c for c in everybody if c != y[i]]
-        np.testing.assert_allclose(without[i], slow_regression(X[strange], y[strange], x, rest), rtol=0, atol=1e-10)
-    assert regression.at(torch.zeros(0, WIDTH)).shape == (0, 2)
+        assert alone[i] == pytest.approx(slow_variance(X[others], x), abs=1e-10)
+        assert without[i] == pytest.approx(slow_variance(X[strange], x), abs=1e-10)
+    assert distances.at(torch.zeros(0, WIDTH)).shape == (0, 2)
 
 
-def test_rows_of_the_regression(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_that_distances_are_from(monkeypatch: pytest.MonkeyPatch) -> None:
     y = np.array([2, -1, 0, 2, 1, 2, 1, -1])
-    assert regression_rows(y, 3).tolist() == [0, 2, 3, 4, 5, 6]
+    assert distance_rows(y, 3).tolist() == [0, 2, 3, 4, 5, 6]
     monkeypatch.setattr(module, "MOST_POINTS", 5)
-    assert regression_rows(y, 3).tolist() == [0, 2, 3, 4, 6]  # two of each class, where there are
+    assert distance_rows(y, 3).tolist() == [0, 2, 3, 4, 6]  # two of each class, where there are
     monkeypatch.setattr(module, "MOST_POINTS", 3)
-    assert regression_rows(y, 3).tolist() == [0, 2, 4]
+    assert distance_rows(y, 3).tolist() == [0, 2, 4]
     monkeypatch.setattr(module, "MOST_POINTS", 2)
-    assert regression_rows(y, 3).tolist() == []
-    assert regression_rows(np.zeros(3, dtype=int), 1).tolist() == []
+    assert distance_rows(y, 3).tolist() == []
+    assert distance_rows(np.zeros(3, dtype=int), 1).tolist() == []
 
 
 def slow_novelty(known: np.ndarray, y: np.ndarray, row: np.ndarray, variance_weight: float) -> float:
@@ -73,17 +71,17 @@ def slow_novelty(known: np.ndarray, y: np.ndarray, row: np.ndarray, variance_wei
     centre = [sum(w * r[j] for w, r in zip(weight, known, strict=True)) for j in range(4)]
     square = [sum(w * (r[j] - centre[j]) ** 2 for w, r in zip(weight, known, strict=True)) for j in range(4)]
     count = 1 / sum(w * w for w in weight)
-    spread = [math.sqrt((count * s + 2 * u**2) / (count + 2)) for s, u in zip(square, (0.2, 3, 0.2, 0.08), strict=True)]
+    spread = [math.sqrt((count * s + 2 * u**2) / (count + 2)) for s, u in zip(square, (30, 3, 0.2, 0.08), strict=True)]
     variances = sorted(((r[3] - centre[3]) / spread[3], w) for r, w in zip(known, weight, strict=True))
     upto = np.cumsum([w for _, w in variances])
     far = next(z for (z, _), total in zip(variances, upto, strict=True) if total >= 0.95 - 1e-9)
     z = [(row[j] - centre[j]) / spread[j] for j in range(4)]
-    total = z[0] + z[1] / 2 + 0.3 * z[2] + variance_weight * z[3] + FAR * max(z[3] - far, 0) ** 2
-    return 1 / (1 + math.exp(-total))
+    total = z[0] + 0.3 * z[1] + 0.15 * z[2] + variance_weight * z[3] + FAR * max(z[3] - far, 0) ** 2
+    return (1 + total / (1 + abs(total))) / 2
 
 
 def test_the_score_equals_a_loop() -> None:
-    assert WEIGHTS == (1.0, 0.5, 0.3)
+    assert (WEIGHTS, FAR) == ((1.0, 0.3, 0.15), 10.0)
     random = np.random.default_rng(0)
     y = np.repeat(np.arange(4), [2, 3, 5, 40])
     known, new = random.normal(size=(50, 4)), 2 * random.normal(size=(20, 4))
@@ -111,7 +109,7 @@ def slow_choice(known: np.ndarray, strangers: np.ndarray, y: np.ndarray) -> floa
     """Every class in turn; the smallest weight within a standard error of the best."""
     told = []
     for w in VARIANCE_WEIGHTS:
-        weights, classes = np.array([1.0, 0.5, 0.0, w]), np.unique(y)
+        weights, classes = np.array([1.0, 0.3, 0.0, w]), np.unique(y)
         equal = np.array([1 / (y == c).sum() / len(classes) for c in y])
         count = 1 / (equal @ equal)
         spread = np.sqrt((count * (equal @ (known - equal @ known) ** 2) + 2 * np.square(USUAL)) / (count + 2))
@@ -144,18 +142,18 @@ def test_classes_choose_how_much_the_variance_counts() -> None:
         assert choose_weight(known, strangers, classes) == VARIANCE_WEIGHTS[0]
 
 
-def test_rows_that_are_not_in_the_regression_are_new_to_it() -> None:
+def test_rows_that_distances_are_not_from_are_new_to_them() -> None:
     X, y = points()
     sphere, rows = torch.as_tensor(X), np.array([0, 3, 4, 5, 6, 9, 11])
     zero = torch.zeros(len(y), dtype=torch.float64)
     left_out = LeftOut(zero - 1, zero - 1, zero - 2, zero, None)
     found = known_signs(left_out, sphere, y, rows)
-    expected = ClassRegression(sphere[rows], torch.as_tensor(y[rows]), CLASSES)
+    expected = Distances(sphere[rows], torch.as_tensor(y[rows]))
     others = np.setdiff1d(np.arange(len(y)), rows)
     torch.testing.assert_close(found.known[others][:, [0, 3]], expected.at(sphere[others]))
     torch.testing.assert_close(found.known[rows][:, [0, 3]], expected.left_out())
     nothing = known_signs(left_out, sphere, y, rows[:0])
-    assert nothing.regression is None
+    assert nothing.distances is None
     assert (nothing.known[:, [0, 3]] == 0).all()
     assert nothing.variance_weight == VARIANCE_WEIGHTS[0]
 
@@ -212,7 +210,7 @@ def test_more_classes_than_points(monkeypatch: pytest.MonkeyPatch) -> None:
     model = GPTreeClassifier(random_state=0).fit(X, y)
     score, query = model.novelty_score(friends), model._query(friends)
     known = known_rows(model.state_, "mean")
-    assert known.regression is None
+    assert known.distances is None
     familiarity = query.state.model.familiarity(query.features, query.log_p.argmax(1))
     part = signs(torch.as_tensor(query.log_p.max(1)), familiarity, torch.zeros(len(friends), 2).double())
     assert known.score is not None

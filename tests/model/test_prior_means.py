@@ -124,13 +124,15 @@ def test_one_row_of_scores_serves_all() -> None:
 
 
 @pytest.mark.parametrize("scale", [3.0, 2_000.0], ids=["as they are", "beyond the smallest number"])
-def test_a_table_of_paths_holds_what_dense_scores_give(scale: float) -> None:
-    """Rows come in any order and in pieces; every node finds the means of its own rows, of every tree."""
+def test_a_table_of_paths_holds_what_dense_scores_give(scale: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows come in any order and in pieces, are summed in smaller ones; every node finds the means of its own rows."""
+    monkeypatch.setattr(gptree.model.prior_means, "PIECE_NUMBERS", 3 * 9)
     trees, y = [random_tree(9, seed) for seed in (1, 2)], np.random.default_rng(0).integers(0, 9, 30)
     scores = random_scores(30, 9, 4, scale)
     table = PathTable(trees, y, scores)
     for rows in torch.randperm(30, generator=torch.Generator().manual_seed(0)).split(7):
-        table.add(rows, scores[rows] + 5.0)  # constants of a row cancel
+        own = table.add(rows, scores[rows] + 5.0)  # constants of a row cancel
+        torch.testing.assert_close(own, scores[rows].log_softmax(1)[torch.arange(len(rows)), torch.as_tensor(y)[rows]])
     found = table.done()
     some = torch.arange(30) % 3 > 0
     fewer, places = found.some(some), np.flatnonzero(some.numpy())

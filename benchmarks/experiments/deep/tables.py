@@ -15,6 +15,7 @@ from benchmarks.core.tables import Column, Summary, Table, chosen, grouped, one_
 from benchmarks.core.trials import Row
 from benchmarks.experiments.deep.methods import (
     ALONE,
+    DOUBLE,
     LONG,
     MEASURED,
     NAMES,
@@ -22,6 +23,7 @@ from benchmarks.experiments.deep.methods import (
     OURS_CALIBRATED,
     OURS_CUT,
     REFIT_SWEEPS,
+    SINGLE,
     SMOOTHED,
     SOFTMAX,
     SOFTMAX_CALIBRATED,
@@ -54,6 +56,7 @@ PAIRS = (
     (ALONE, SMOOTHED),
     ("SV-DKL", SOFTMAX),
     ("GPDNN", SOFTMAX),
+    (SINGLE, DOUBLE),
 )
 #: Methods, and how they predict.
 AT_A_GLANCE = {

@@ -20,7 +20,7 @@ from gptree.estimators.state import FittedState
 from gptree.incremental import BaseState, Entry, Growth, Novelty
 from gptree.incremental.exemplars import select_exemplars
 from gptree.maths.sphere import unit_length
-from gptree.model import known_signs, left_out_predictions, regression_rows
+from gptree.model import distance_rows, known_signs, left_out_predictions
 from gptree.tree import label_hashes
 
 
@@ -123,10 +123,10 @@ def _novelty(fitted: GPTreeClassifier, base: BaseState, known: Embedded) -> Nove
     """How strange known rows are to the base session, and its points, each left out as growing leaves them out."""
     y, X = base.y.cpu().numpy(), known.x.cpu().numpy()
     points = left_out_predictions(base.model, y, predict_at=fitted.predict_at, dense=False)
-    found = known_signs(points, fitted.state_.on_sphere(base.X), y, regression_rows(y, base.n_classes))
+    found = known_signs(points, fitted.state_.on_sphere(base.X), y, distance_rows(y, base.n_classes))
     query, classes = fitted._query(X), known.y.to(base.y.device)
     familiarity = base.model.familiarity(query.features, query.log_p.argmax(1))
-    strange = query_signs(query, familiarity, found.regression)
+    strange = query_signs(query, familiarity, found.distances)
     own = torch.as_tensor(query.log_p).to(points.familiarity).gather(1, classes[:, None])[:, 0]
     return Novelty(
         torch.cat([found.known, strange]).to(points.own),

@@ -30,9 +30,11 @@ class FrozenClassifier(nn.Module):
         Labels of the columns.
     """
 
-    def __init__(self, classes: np.ndarray, features: nn.Module, prediction: nn.Module) -> None:
+    def __init__(
+        self, classes: np.ndarray, features: nn.Module, prediction: nn.Module, rows_at_a_time: int | None = None
+    ) -> None:
         super().__init__()
-        self.classes = classes
+        self.classes, self.rows_at_a_time = classes, rows_at_a_time
         self.features, self.prediction = features, prediction
 
     def forward(self, X: Tensor) -> Tensor:
@@ -40,7 +42,10 @@ class FrozenClassifier(nn.Module):
 
     def log_probabilities(self, X: Tensor) -> Tensor:
         """Their logarithms (T, C)."""
-        return self.prediction(self.features(X))
+        step = self.rows_at_a_time
+        if torch.compiler.is_compiling() or step is None or not X.is_cpu or len(X) <= step:
+            return self.prediction(self.features(X))
+        return torch.cat([self.prediction(self.features(some)) for some in X.split(step)])
 
 
 class FrozenMap(nn.Module):
@@ -77,6 +82,7 @@ def freeze(state: FittedState, predict_at: PredictAt, dtype: str | None) -> Froz
     prediction = Prediction(
         state.model, state.experts, state.class_log_prior, is_unit(state.feature_map), predict_at, frozen=True
     )
-    frozen = FrozenClassifier(state.classes.copy(), FrozenMap(state.feature_map, state.X.dtype), prediction)
+    step = state.model.rows_at_a_time(state.X, prediction.width)
+    frozen = FrozenClassifier(state.classes.copy(), FrozenMap(state.feature_map, state.X.dtype), prediction, step)
     frozen = copy.deepcopy(frozen).eval()  # nothing of it is the model's
     return frozen if wanted is None else frozen.to(wanted)

@@ -90,14 +90,12 @@ class IncrementalMixin(TreeEstimator):
         Warns
         -----
         UserWarning
-            Where the examples say that the network behind the features knew the rows of `fit` by heart.
+            Where the classes that were added say that the network behind the features knew the rows of `fit` by heart.
         """
-        examples = self._examples(X, y, ids, sample_weight)
-        self._do("add_classes", note=note, author=author, **examples)
-        state = self._state()
-        if state.base is not None and state.base.spreads is not None:
-            features = state.on_sphere(examples["features"])
-            warn_if_memorised(state.base.spreads, features, examples["counts"], examples["weights"])
+        self._do("add_classes", note=note, author=author, **self._examples(X, y, ids, sample_weight))
+        grown = self._state().grown
+        assert grown is not None
+        warn_if_memorised(grown.times_wider)
         return self
 
     @change

@@ -13,12 +13,12 @@ from gptree.estimators.state import FittedState, Query
 from gptree.incremental import BaseState, base_novelty
 from gptree.inference import PredictAt
 from gptree.model import (
-    ClassRegression,
+    Distances,
     KnownSigns,
     NoveltyScore,
+    distance_rows,
     known_signs,
     novelty,
-    regression_rows,
     signs,
 )
 
@@ -34,7 +34,7 @@ class KnownRows(NamedTuple):
     """(N,) class numbers."""
     score: NoveltyScore | None
     """From signs to novelty; None of a base session in an older file: one minus confidence times familiarity."""
-    regression: ClassRegression | None
+    distances: Distances | None
     """What tells two of the signs; None where there are too many classes."""
 
 
@@ -47,15 +47,15 @@ def novelty_of(query: Query, predict_at: PredictAt) -> np.ndarray:
     best, familiarity = query.log_p.max(1), state.model.familiarity(query.features, query.log_p.argmax(1))
     if known.score is None:
         return novelty(np.exp(best), familiarity.cpu().numpy())
-    return known.score(query_signs(query, familiarity, known.regression).cpu().numpy())
+    return known.score(query_signs(query, familiarity, known.distances).cpu().numpy())
 
 
-def query_signs(query: Query, familiarity: Tensor, regression: ClassRegression | None) -> Tensor:
+def query_signs(query: Query, familiarity: Tensor, distances: Distances | None) -> Tensor:
     """The signs of a stranger of the rows of a query, (n, 4)."""
     best = torch.as_tensor(query.log_p.max(1), device=familiarity.device)
-    if regression is None:
+    if distances is None:
         return signs(best, familiarity, best.new_zeros(len(best), 2))
-    return signs(best, familiarity, regression.at(query.state.on_sphere(query.features)))
+    return signs(best, familiarity, distances.at(query.state.on_sphere(query.features)))
 
 
 def known_rows(state: FittedState, predict_at: PredictAt) -> KnownRows:
@@ -69,18 +69,18 @@ def _known_rows(state: FittedState, predict_at: PredictAt) -> KnownRows:
     base = state.base
     if base is None:
         found, y, _ = _memory(state, predict_at)
-        return _scored(_arrays(found.known, found.left_out.own, None), y, found.variance_weight, found.regression)
+        return _scored(_arrays(found.known, found.left_out.own, None), y, found.variance_weight, found.distances)
     kept = base_novelty(base, predict_at, state.on_sphere, state.log_frequencies)
     seen, y = _arrays(kept.signs, kept.own, kept.values), kept.y.cpu().numpy()
-    if state.grown is None:
-        return _scored(seen, y, kept.variance_weight, _base_regression(base, state))
+    if state.grown is None or not (state.grown.registry.novel or state.grown.registry.base_changed):
+        return _scored(seen, y, kept.variance_weight, _base_distances(base, state))
     found, now, rows = _memory(state, predict_at)
     later, place = rows[rows >= len(base.X)], state.grown.registry.base_places(base.n_classes)
     change = _Change(y, kept.exemplars.cpu().numpy(), base.exemplars.cpu().numpy(), place[y] >= 0, later)
     news = _arrays(found.known, found.left_out.own, found.left_out.novelty)
     moved = [None if old is None or new is None else change(old, new) for old, new in zip(seen, news, strict=True)]
     y = np.concatenate([place[y[change.stays]], now[later]])
-    return _scored(moved, y, kept.variance_weight, found.regression)
+    return _scored(moved, y, kept.variance_weight, found.distances)
 
 
 Arrays = list[np.ndarray | None]
@@ -91,9 +91,7 @@ def _arrays(*tensors: Tensor | None) -> Arrays:
     return [None if each is None else each.cpu().numpy() for each in tensors]
 
 
-def _scored(
-    seen: Arrays, y: np.ndarray, variance_weight: float | None, regression: ClassRegression | None
-) -> KnownRows:
+def _scored(seen: Arrays, y: np.ndarray, variance_weight: float | None, distances: Distances | None) -> KnownRows:
     known, own, older = seen
     own = None if own is None else np.minimum(own, 0.0)
     if known is None or variance_weight is None:
@@ -101,19 +99,19 @@ def _scored(
         return KnownRows(older.clip(0.0, 1.0), own, y, None, None)
     known = np.round(known, 9)  # the last bits depend on what was asked before, see `StayingNodes`
     score = NoveltyScore.of(known, y, variance_weight)
-    return KnownRows(score(known), own, y, score, regression)
+    return KnownRows(score(known), own, y, score, distances)
 
 
 def _memory(state: FittedState, predict_at: PredictAt) -> tuple[KnownSigns, np.ndarray, np.ndarray]:
     """Signs of all rows of the features, their class numbers, and which of them are in memory."""
     left_out, y, rows = left_out_in_memory(state, predict_at)
-    points = regression_rows(state.y, len(state.classes))
+    points = distance_rows(state.y, len(state.classes))
     return known_signs(left_out, state.on_sphere(state.X), np.maximum(state.y, 0), points), y, rows
 
 
-def _base_regression(base: BaseState, state: FittedState) -> ClassRegression | None:
-    points = torch.as_tensor(regression_rows(base.y.cpu().numpy(), base.n_classes), device=base.y.device)
-    return ClassRegression(state.on_sphere(base.X)[points], base.y[points], base.n_classes) if len(points) else None
+def _base_distances(base: BaseState, state: FittedState) -> Distances | None:
+    points = torch.as_tensor(distance_rows(base.y.cpu().numpy(), base.n_classes), device=base.y.device)
+    return Distances(state.on_sphere(base.X)[points], base.y[points]) if len(points) else None
 
 
 class _Change(NamedTuple):

@@ -10,9 +10,9 @@ from torch import Tensor
 
 from gptree.estimators.base import TreeEstimator
 from gptree.estimators.state import FittedState, with_prior
-from gptree.incremental import GrownState
+from gptree.incremental import GrownState, memory_left_out
 from gptree.inference import PredictAt
-from gptree.model import LeftOut, left_out_predictions
+from gptree.model import LeftOut, even, left_out_predictions
 
 
 class LeftOutRows(NamedTuple):
@@ -85,14 +85,17 @@ def left_out_in_memory(
     What is said of the other rows, whose classes may be gone, means nothing. See `left_out_predictions` for `dense`.
     """
     y, scores = state.y, with_prior(state.left_out, state.class_log_prior, state.X)
-    learnt = None if state.log_frequencies is None else with_prior(state.left_out, state.log_frequencies, state.X)
+    learnt = None
+    if state.log_frequencies is not None and not (even(state.log_frequencies) and state.class_log_prior is None):
+        learnt = with_prior(state.left_out, state.log_frequencies, state.X)
     rows, weights = np.arange(len(y)), state.weights
     if state.grown is not None:
         rows = state.grown.rows.cpu().numpy()
         y = np.zeros(len(state.y), dtype=np.int64)
         y[rows] = state.grown.y.cpu().numpy()
         scores, weights, learnt = None, None, None
-        known = state.grown.dense_left_out
+        assert state.base is not None
+        known = memory_left_out(state.base, state.grown, state.on_sphere)
         if known is not None:
             scores = known.new_zeros(len(y), known.shape[1]).index_copy_(0, state.grown.rows, known)
             learnt = _as_learnt(state, state.grown, scores)
@@ -102,7 +105,7 @@ def left_out_in_memory(
 
 def _as_learnt(state: FittedState, grown: GrownState, scores: Tensor) -> Tensor | None:
     """The scores (N, C) around which nodes of the base session were fitted that stay in a grown model."""
-    if state.log_frequencies is None:
+    if state.log_frequencies is None or even(state.log_frequencies):
         return None
     place = grown.registry.base_places(len(state.log_frequencies))
     stays = place >= 0

@@ -22,11 +22,12 @@ class OpenSetMixin(TreeEstimator):
     def novelty_score(self, X: Any) -> np.ndarray:
         """How strange each row is.
 
-        The sum of four signs of a stranger, in standard deviations of the training rows, each left out: the row is
-        close to no class; the predicted class is not probable; little of the prior variance is explained where that
-        class is decided; and the row is far from all others. Known classes that play strangers choose how much the
-        last one counts. A model from a file that was written before version 7, with `growth`, has the score of its
-        time: one minus the probability of the predicted class times the share of variance that is explained.
+        The sum of four signs of a stranger, in standard deviations of the training rows, each left out: a class that is
+        not known yet explains the row better than all that are; the predicted class is not probable; little of the
+        prior variance is explained where that class is decided; and the row is far from all others. Known classes that
+        play strangers choose how much the last one counts. A model from a file that was written before version 7, with
+        `growth`, has the score of its time: one minus the probability of the predicted class times the share of
+        variance that is explained.
 
         Parameters
         ----------

@@ -13,7 +13,7 @@ from torch import Tensor
 from gptree.experts import Examples, Expert, Fit, FittedExpert, LeftOutScores
 from gptree.experts.calibration import weighted_mean
 from gptree.experts.wrong_labels import label_noise, right_label
-from gptree.model import PathOdds, PathTable
+from gptree.model import PathOdds, PathTable, even
 from gptree.tree import ClassTree
 
 #: Likelihood weight of every point where all classes have one example: the experts decide, and the variances keep their
@@ -133,8 +133,7 @@ def _streamed(
     own = torch.empty_like(examples.X[:, 0])
     table = PathTable(trees, codes, examples.X) if trees else None
     spread = torch.full_like(own, math.inf)
-    even = bool((frequencies == frequencies[0]).all())  # says nothing
-    prior = None if even else torch.as_tensor(frequencies).to(examples.X)
+    prior = None if even(frequencies) else torch.as_tensor(frequencies).to(examples.X)
     for rows in examples.chunks():
         scores = fit.at(rows)
         if examples.few:

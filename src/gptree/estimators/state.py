@@ -166,10 +166,15 @@ class FittedState:
     def log_probabilities(self, features: Tensor, raw: np.ndarray, predict_at: PredictAt) -> Tensor:
         """Class log-probabilities (n, C) at mapped features (n, d)."""
         prediction = self.prediction
-        chunks = self.model.chunks(features, prediction.width)
+        found = features.new_empty(0, len(self.classes))
         with torch.no_grad():
-            parts = [prediction(features[rows], predict_at, raw[rows]) for rows in chunks]
-        return parts[0] if len(parts) == 1 else torch.cat([features.new_zeros(0, len(self.classes)), *parts])
+            for rows in self.model.chunks(features, prediction.width):
+                part = prediction(features[rows], predict_at, raw[rows])
+                if len(part) == len(features):
+                    return part
+                found = found if len(found) else part.new_empty(len(features), part.shape[1])
+                found[rows] = part
+        return found
 
     @cached_property
     def prediction(self) -> Prediction:
@@ -236,5 +241,5 @@ def with_prior(
         return scores
     prior = torch.as_tensor(log_prior[None], dtype=like.dtype, device=like.device)
     if isinstance(scores, LeftOutScores):
-        return replace(scores, log_prior=prior)
+        return scores.with_prior(prior)
     return prior if scores is None else scores + prior

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +15,11 @@ from torch import Tensor
 
 import gptree
 from gptree.estimators.feature_map import FEATURE_MAPS, SphereMap, UnitLength
-from gptree.estimators.state import FittedState
+from gptree.estimators.state import FittedState, on_sphere
 from gptree.estimators.stored_checks import available, check_parameters, check_state
 from gptree.estimators.validation import check_encoder
 from gptree.experts import LeftOutScores
-from gptree.incremental import BaseState, Entry, GrownState
+from gptree.incremental import BaseState, Entry, GrownState, left_out_again
 from gptree.model.stored import model_from_parts, model_to_parts
 from gptree.storage import (
     COUNT,
@@ -160,7 +161,7 @@ def state_to_parts(state: FittedState) -> tuple[dict[str, Any], dict[str, Tensor
         left_out = state.left_out if isinstance(state.left_out, Tensor) else None
         tensors |= present("fit", left_out=left_out, weights=state.weights)
     if state.grown is not None:
-        tensors |= present("grown", rows=state.grown.rows, y=state.grown.y, left_out=state.grown.dense_left_out)
+        tensors |= present("grown", rows=state.grown.rows, y=state.grown.y, left_out=state.grown.left_out)
     if state.class_log_prior is not None:
         tensors["class_log_prior"] = torch.as_tensor(state.class_log_prior)
     if state.log_frequencies is not None:
@@ -180,6 +181,10 @@ def state_from_parts(
     base = None
     if document["base"] is not None:
         base = _base_from_parts(document["base"], tensors, journal[0].labels, device, kernel, sizes)
+        if base.left_out is None and base.expert is not None:
+            left_out = left_out_again(base, partial(on_sphere, feature_map))
+            ensure(left_out is not None, "left-out predictions are missing: the experts of the base have other rows.")
+            base = replace(base, left_out=left_out)
     left_out = _optional("fit.left_out", Array("N C", most=1e-3), tensors, sizes)
     weights = _optional("fit.weights", _BASE_TENSORS["weights"], tensors, sizes)
     prior = _optional("class_log_prior", Array("C", most=0), tensors, sizes)
@@ -290,7 +295,10 @@ def _entry_from_parts(
 def _base_to_parts(base: BaseState, tensors: dict[str, Tensor]) -> dict[str, Any]:
     document, model = model_to_parts(base.model)
     tensors |= present("base.model", **model)
-    tensors |= present("base", **{name: getattr(base, name) for name in _BASE_TENSORS})
+    arrays = {name: getattr(base, name) for name in _BASE_TENSORS}
+    if not isinstance(base.left_out, Tensor):  # computed again
+        del arrays["left_out"]
+    tensors |= present("base", **arrays)
     return {
         "model": document,
         "expert": _record_to_parts(base.expert, "base.expert", tensors),

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import torch
 
-from gptree.experts import MANY_CLASSES
 from gptree.inference import PredictAt
 from gptree.model import Beam
 from gptree.settings import require
@@ -15,8 +14,10 @@ from gptree.settings import require
 if TYPE_CHECKING:
     from gptree.estimators.state import FittedState
 
-#: Nodes of a beam, unless more classes are asked for.
+#: Nodes of a beam, unless more classes are asked for; and how many classes are asked about without one: with fewer, all
+#: nodes take less time than a search.
 BEAM = 16
+BEAM_FROM = 5_000
 
 
 class TopK(NamedTuple):
@@ -43,7 +44,7 @@ def beam_width(beam: Any, k: int, state: FittedState, predict_at: PredictAt) -> 
     told = state.experts is not None or state.class_log_prior is not None  # what sub-trees outside go by
     possible = predict_at == "mean" and told and Beam.takes(state.model)
     if beam is None:
-        return max(BEAM, k) if possible and len(state.classes) > MANY_CLASSES else None
+        return max(BEAM, k) if possible and len(state.classes) > BEAM_FROM else None
     whole = isinstance(beam, int | np.integer) and not isinstance(beam, bool)
     require(bool(whole and beam >= 1), f"beam must be a whole number, at least 1, or None, not {beam!r}.")
     require(
@@ -58,8 +59,8 @@ def beam_top_k(state: FittedState, X: np.ndarray, k: int, width: int) -> TopK:
     """Of raw features X (n, d), by a beam of so many nodes."""
     features, parts = state.features(X), []
     with torch.no_grad():
-        for rows in state.model.chunks(features, state.prediction.width):
-            p = state.beam.log_probabilities(features[rows], width).exp_()
+        for some in state.beam.pieces(features):
+            p = state.beam.log_probabilities(some, width).exp_()
             best = p.topk(k, dim=1)
             outside = p.scatter(1, best.indices, 0.0).sum(1)
             parts.append([best.indices, best.values, outside])

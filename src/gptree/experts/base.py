@@ -242,6 +242,14 @@ class FittedExpert(Serializable, ABC):
         """The left-out scores of the fit again, from the examples that the expert was fitted to."""
         raise NotImplementedError(f"{type(self).__name__} has no left-out scores but those of its fit.")
 
+    def at_exemplars(self, exemplars: Examples) -> LeftOutAt | None:
+        """The left-out scores of a base session at the exemplars that it keeps, by the numbers of these.
+
+        Each is left out for itself. None where only the fit had them, which is the default: models then keep them,
+        n × C numbers. `sizes` of the exemplars are those of the classes in the base session.
+        """
+        return None
+
     def only(self, classes: Tensor) -> FittedExpert:
         """The expert for some of its classes, (k,) numbers, in the order given."""
         return FittedPart(self, classes)

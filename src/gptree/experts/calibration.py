@@ -25,7 +25,7 @@ MAX_CALIBRATION_SIZE = 2**19
 MIN_CALIBRATION_ROWS = 1_000
 #: Of very many classes fewer rows, so that their scores are at most so many.
 MOST_CALIBRATION_SCORES = 2**25
-MAX_GRID_SIZE = 2**28  # scores of all values of a grid at once; otherwise one value after the other
+MAX_GRID_SIZE = 2**27  # scores of all values of a grid at once; otherwise one value after the other
 
 BRACKET = 4.0  # log τ is sought within ± this of log τ₀
 TOLERANCE = 1e-4  # on log τ: the NLL is flat to about 1e-8 there
@@ -220,6 +220,7 @@ def best_temperature(
     """
     n = len(labels) if weights is None else float(weights.sum())
     t0 = math.log(centre)
+    weights = None if weights is None else weights.to(scores)  # a product of two precisions is slow
     gap = scores - scores.gather(1, labels[:, None])  # Δ_c = score_c − score_y: the NLL is logsumexp(τΔ)
     low, high, t = t0 - BRACKET, t0 + BRACKET, t0
     for _ in range(MAX_STEPS):

@@ -9,12 +9,15 @@ import torch
 from torch import Tensor
 
 from gptree.experts.base import Expert, Fit, FittedExpert, LeftOutAt, ScoreCache, positive_grid
-from gptree.experts.calibration import fit_tempered, tempered_at, tempering_bytes
+from gptree.experts.calibration import fill_own, fit_tempered, tempered_at, tempering_bytes
 from gptree.experts.examples import CHUNK_SIZE, MANY_CLASSES, Examples, check_features
 from gptree.experts.products import check_unit_length, chunks, shared_products, working_dtype
 from gptree.experts.scorers import DensityScores, FrozenDensityScores
 from gptree.maths.frozen import Parts
 from gptree.storage import Array, Number, Sizes, ensure
+
+#: Rows that are compared at a time.
+BLOCK_ROWS = 2**14
 
 
 @dataclass(frozen=True)
@@ -146,14 +149,27 @@ class FittedKernelDensity(FittedExpert):
     def frozen(self, parts: Parts) -> DensityScores:
         points = parts.products(self.points)
         fitted = points, self.labels, self.weights, self.masses, self.sharpness, self.temperature
-        return FrozenDensityScores(parts, *fitted) if parts.frozen else DensityScores(*fitted)
+        return (FrozenDensityScores if parts.frozen else DensityScores)(*fitted)
 
     def knows_left_out(self, X: Tensor, y: Tensor) -> bool:
-        return torch.equal(X.to(self.points.dtype), self.points) and torch.equal(y, self.labels)
+        if X.shape != self.points.shape or not torch.equal(y, self.labels):
+            return False
+        pairs = zip(X.split(BLOCK_ROWS), self.points.split(BLOCK_ROWS), strict=True)
+        return all(torch.equal(x.to(points.dtype), points) for x, points in pairs)
 
     def left_out_at(self, examples: Examples) -> LeftOutAt:
         scorer = _Scorer(KernelDensity((self.sharpness,)), examples)
         return tempered_at(scorer, self.sharpness, self.temperature, examples)
+
+    def at_exemplars(self, exemplars: Examples) -> LeftOutAt | None:
+        if not torch.equal(exemplars.X.to(self.points), self.points):
+            return None
+
+        def at(rows: Tensor) -> Tensor:
+            scores = self.scores(exemplars.X[rows], itself=rows)[0]
+            return fill_own(scores, exemplars, rows).mul_(self.temperature)
+
+        return at
 
     def grown(self, X: Tensor, y: Tensor, n_classes: int, weights: Tensor | None = None) -> FittedKernelDensity:
         weights = torch.ones_like(y) if weights is None else weights
@@ -212,10 +228,16 @@ class _Scorer:
         ex = self.examples
         dtype = self.points.dtype if ex.n_classes > MANY_CLASSES else ex.X.dtype
         scores = ex.X.new_empty(len(grid), len(rows), ex.n_classes, dtype=dtype)
-        for fold, _, asked in ex.by_fold(rows):
-            points, labels, weights, masses = self._without(fold)
+        for fold, members, asked in ex.by_fold(rows):
+            if ex.n_classes > MANY_CLASSES:  # a copy of the other points would be large
+                masses = (ex.counts - ex.fold_counts[fold]).to(self.points.dtype)[:, None]
+                points, labels, weights, hidden = self.points, ex.y, self.weights, members
+            else:
+                (points, labels, weights, masses), hidden = self._without(fold), None
             for part in chunks(len(asked), len(points), rows.device):
                 g = points @ self.points[rows[asked[part]]].T
+                if hidden is not None:
+                    g.index_fill_(0, hidden, -torch.inf)
                 scores[:, asked[part]] = _log_means(g, labels, weights, masses, grid).to(scores.dtype)
         alone = ex.alone(rows)
         for part in chunks(len(alone), len(ex), rows.device):

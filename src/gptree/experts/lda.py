@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from gptree.experts.base import Expert, Fit, FittedExpert, LeftOutAt, ScoreCache, cached, positive_grid
-from gptree.experts.calibration import fit_tempered, tempered_at, tempering_bytes, weighted_mean
+from gptree.experts.calibration import fill_own, fit_tempered, tempered_at, tempering_bytes, weighted_mean
 from gptree.experts.examples import ALONE, MANY_CLASSES, Examples, check_features
 from gptree.experts.scorers import LinearScores
 from gptree.maths.frozen import Parts
@@ -177,24 +177,33 @@ class FittedLDA(FittedExpert):
         the rank-one change of `_Scorer`. For the only example of a class, the score of that class means nothing. The
         scores are those of the classes from the `first` on.
         """
-        means = self._white_means
-        r, others = x - means[y], means[first:]
-        distances = x.square().sum(1)[:, None] - 2 * x @ others.T + others.square().sum(1)
+        r, others = x - self._white_means[y], self._white_means[first:]
+        distances = self._white_distances(x, first)
         rows = (y >= first).nonzero()[:, 0]
         own = y[rows] - first
         n, w = self.counts[y], (torch.ones_like(y) if weights is None else weights).to(self.counts)
         left = torch.where(n - w > LEFT * w, n - w, n)
         rAr = r.square().sum(1)
         rAr[rows] = distances[rows, own]
-        # δᵀAr = xᵀAr − μ_cᵀAr; for the class of the example δ = r n/(n − w)
-        cross = (x * r).sum(1)[:, None] - r @ others.T
-        cross[rows, own] = (rAr * n / left)[rows]
         distances[rows, own] = (rAr * (n / left).square())[rows]
-        a = (1 - self.shrinkage) / self.freedom * w * n / left * in_covariance
-        distances += (a / (1 - a * rAr))[:, None] * cross.square()
+        if bool(in_covariance.any()):
+            # δᵀAr = xᵀAr − μ_cᵀAr; for the class of the example δ = r n/(n − w)
+            cross = (x * r).sum(1)[:, None] - r @ others.T
+            cross[rows, own] = (rAr * n / left)[rows]
+            a = (1 - self.shrinkage) / self.freedom * w * n / left * in_covariance
+            distances += (a / (1 - a * rAr))[:, None] * cross.square_()
         counts = self.counts[first:].repeat(len(x), 1)
         counts[rows, own] = left[rows]
         return lda_scores(distances, counts, self.count_penalty)
+
+    def white_scores(self, x: Tensor) -> Tensor:
+        """Untempered scores (n, C) at `whitened` points that it never saw."""
+        return lda_scores(self._white_distances(x), self.counts, self.count_penalty)
+
+    def _white_distances(self, x: Tensor, first: int = 0) -> Tensor:
+        """Squared distances (n, C − first) of whitened points to class means from the `first` on."""
+        products = x @ self._white_means[first:].T
+        return products.mul_(-2).add_(x.square().sum(1)[:, None]).add_(self._white_norms[first:])
 
     def whitened(self, X: Tensor) -> Tensor:
         """Examples (n, d) in coordinates in which Σ_λ is the identity."""
@@ -217,6 +226,14 @@ class FittedLDA(FittedExpert):
             return self._whitened(self.means)
         return torch.cat([before._white_means, self._whitened(self.means[len(before.means) :])])
 
+    @cached_property
+    def _white_norms(self) -> Tensor:
+        """Their squared lengths."""
+        before: FittedLDA | None = self.__dict__.get("_before")
+        if before is None:
+            return self._white_means.square().sum(1)
+        return torch.cat([before._white_norms, self._white_means[len(before.means) :].square().sum(1)])
+
     def knows_left_out(self, X: Tensor, y: Tensor) -> bool:
         return X.dtype == self.basis.dtype
 
@@ -224,6 +241,14 @@ class FittedLDA(FittedExpert):
         scorer = _Scorer(LDA((self.shrinkage,)), examples)
         scorer.count_penalties = [self.count_penalty]  # as it was found in the fit
         return tempered_at(scorer, self.shrinkage, self.temperature, examples)
+
+    def at_exemplars(self, exemplars: Examples) -> LeftOutAt:
+        def at(rows: Tensor) -> Tensor:
+            x, y = self.whitened(exemplars.X[rows]), exemplars.y[rows]
+            scores = self.left_out(x, y, torch.ones_like(y, dtype=torch.bool), exemplars.weights[rows])
+            return fill_own(scores, exemplars, rows).mul_(self.temperature)
+
+        return at
 
     def grown(self, X: Tensor, y: Tensor, n_classes: int, weights: Tensor | None = None) -> FittedLDA:
         """Means and counts with the further examples; the covariance stays."""
@@ -384,14 +409,15 @@ class _Scorer:
             ex, means, left = self.examples, self.means, self.examples.counts.to(self.x.dtype)
             if fold != ALONE:
                 left = (ex.counts - ex.fold_counts[fold]).to(left)
-                inside = self.x[members] * ex.weights[members, None].to(left)
-                means = (self.means * ex.counts[:, None].to(left) - ex.class_sums(inside, members)) / left[:, None]
-            weighted, norms = (means * self.A[k]).T, means.square() @ self.A[k]
+                inside = ex.class_sums(self.x[members] * ex.weights[members, None].to(left), members)
+                means = torch.mul(self.means, ex.counts[:, None].to(left)).sub_(inside).div_(left[:, None])
+                del inside
+            weighted, norms = means * self.A[k], means.square() @ self.A[k]
             if self.steady:
                 share = left.clamp(min=1) / (left.clamp(min=1) + 1)
-                weighted = torch.cat([weighted, torch.full_like(weighted[:1], -0.5)]).mul_(share)
+                weighted = torch.cat([weighted, torch.full_like(weighted[:, :1], -0.5)], 1).mul_(share[:, None])
                 norms = lda_scores(norms, left, self.count_penalties[k])
-            self._last = (fold, k), (weighted, norms, left)
+            self._last = (fold, k), (weighted.T, norms, left)
         return self._last[1]
 
     def fitted(self, value: float, temperature: float) -> FittedLDA:
@@ -423,8 +449,10 @@ class _Moments:
             return x if basis is None else x @ basis
 
         def class_means(basis: Tensor | None) -> Tensor:
-            parts = (examples.class_sums(coordinates(some, basis) * weights[some, None], some) for some in blocks)
-            return reduce(torch.add, parts) / examples.counts[:, None]
+            sums = examples.X.new_zeros(examples.n_classes, d if basis is None else basis.shape[1])
+            for some in blocks:
+                sums.index_add_(0, examples.y[some], coordinates(some, basis) * weights[some, None])
+            return sums.div_(examples.counts[:, None])
 
         freedom, means = _freedom(examples), class_means(span)
         scatter, squares = [], []

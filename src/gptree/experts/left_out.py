@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from gptree.experts.base import MOST_KEPT, FittedExpert, LeftOutAt, dense_left_out
-from gptree.experts.examples import Examples, row_chunks
+from gptree.experts.examples import ALONE, Examples, row_chunks
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,26 +56,30 @@ class LeftOutScores:
     def __getitem__(self, rows: Any) -> Tensor:
         """Those of some rows (r,): a slice, numbers, or as marked; (r, C). Of one row, (C,)."""
         if self._kept is not None:
-            return self._kept[rows]
-        asked = torch.arange(len(self.X), device=self.X.device)[rows]
-        log_p = self._computed(asked.reshape(-1))
-        return log_p if asked.ndim else log_p[0]
+            log_p = self._kept[rows]
+        else:
+            asked = torch.arange(len(self.X), device=self.X.device)[rows]
+            log_p = self._computed(asked.reshape(-1)).view(*asked.shape, -1)
+        return log_p if self.log_prior is None else log_p + self.log_prior.view(-1)
 
     @cached_property
     def _kept(self) -> Tensor | None:
-        """Those of all rows, unless they are many."""
+        """Those of all rows without the prior, unless they are many."""
         everyone = torch.arange(len(self.X), device=self.X.device)
         return self._computed(everyone) if len(everyone) * self.n_classes <= MOST_KEPT else None
 
     def _computed(self, rows: Tensor) -> Tensor:
-        log_p = self._at(rows).log_softmax(1)
-        return log_p if self.log_prior is None else log_p + self.log_prior
+        return self._at(rows).log_softmax(1)
 
-    def knowing(self, log_p: Tensor) -> LeftOutScores:
-        """Itself, told what it would compute for all rows (n, C)."""
-        if log_p.numel() <= MOST_KEPT:
+    def knowing(self, log_p: Tensor | None) -> LeftOutScores:
+        """Itself, told what it would compute for all rows (n, C) without the prior."""
+        if log_p is not None and log_p.numel() <= MOST_KEPT:
             self.__dict__["_kept"] = log_p
         return self
+
+    def with_prior(self, log_prior: Tensor) -> LeftOutScores:
+        """The same with this prior (1, C); what has been computed is known."""
+        return replace(self, log_prior=log_prior).knowing(self._kept)
 
     def chunks(self) -> tuple[Tensor, ...]:
         """All rows in pieces that are computed at a time."""
@@ -87,6 +91,36 @@ class LeftOutScores:
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if not name.startswith("_")}
+
+
+@dataclass(frozen=True, eq=False)
+class ExemplarScores(LeftOutScores):
+    """The same at the exemplars of a base session, each left out for itself; see `FittedExpert.at_exemplars`.
+
+    Attributes
+    ----------
+    sizes : int64 tensor (C,)
+        Examples of each class in the base session, if not of all, at least whether there was more than one.
+    """
+
+    sizes: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.long))
+
+    @cached_property
+    def _examples(self) -> Examples:
+        alone = torch.full_like(self.y, ALONE)
+        examples = Examples.of(self.X, self.y, self.n_classes, folds=alone, weights=self.weights)
+        return replace(examples, sizes=self.sizes)
+
+    @property
+    def known(self) -> bool:
+        """Whether the expert has them."""
+        return self.expert.at_exemplars(self._examples) is not None
+
+    @cached_property
+    def _at(self) -> LeftOutAt:
+        at = self.expert.at_exemplars(self._examples)
+        assert at is not None
+        return at
 
 
 def in_chunks(scores: Tensor | LeftOutScores) -> Iterator[tuple[Tensor, Tensor]]:

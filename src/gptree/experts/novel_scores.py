@@ -15,9 +15,10 @@ from gptree.experts.density import FittedKernelDensity
 from gptree.experts.examples import Examples, row_chunks
 from gptree.experts.lda import FittedLDA
 from gptree.experts.random_features import FittedRandomFeatures
+from gptree.experts.scorers import tempered
 
 if TYPE_CHECKING:
-    from gptree.experts.novel import NovelClassExperts
+    from gptree.experts.novel import FittedBaseNovelExpert, NovelClassExperts
 
 
 def combined(base: Tensor, odds: Tensor, novel: Tensor) -> Tensor:
@@ -55,26 +56,44 @@ class Discriminants:
     n_exemplars: int
     """So many of the examples, the first, are in the covariance."""
 
-    def at(self, rows: Tensor, first: int = 0, white: tuple[Tensor, Tensor] | None = None) -> list[Tensor]:
-        """Tempered left-out scores of some examples, (r, C) each; of exemplars also for novel classes from one on.
+    def at(
+        self, rows: Tensor, first: int = 0, white: tuple[Tensor, Tensor] | None = None, sums: Tensor | None = None
+    ) -> list[Tensor]:
+        """Tempered left-out scores of some examples, (r, C) each.
 
-        `white` are the examples `whitened`, where they are known.
+        Those of the classes from the `first` on, if it is given: of these, all later examples must be. `white` are the
+        examples `whitened`, where they are known; `sums` (r, 3) what each expert, untempered, scores the classes
+        before the first in all, which later examples then need.
         """
         X, y = self.examples.X[rows], self.examples.y[rows]
         weights = None if self.weights is None else self.weights[rows]
         random_lda: Any = self.random_lda.expert
         inside = rows < self.n_exemplars
-        novel = torch.arange(first, self.examples.n_classes, device=rows.device)
         white = self.whitened(rows) if white is None else white
+        density, itself = self.density, rows
+        if first:
+            density = density.only(torch.arange(first, self.examples.n_classes, device=rows.device))
+            itself = (rows - self.n_exemplars).clamp(min=-1)
         scores = [
             self.lda.left_out(white[0], y, inside, weights, first),
             random_lda.left_out(white[1], y, inside, weights, first),
-            self.density.scores(X, itself=rows)[0] if first == 0 else self.density.only(novel).scores(X)[0],
+            density.scores(X, itself=itself)[0],
         ]
+        scores = [each.to(X.dtype) for each in scores]
         if first == 0:
-            scores = [fill_own(each.to(X.dtype), self.examples, rows) for each in scores]
-        temperatures = (self.lda.temperature, random_lda.temperature, self.density.temperature)
-        return [tau * each.to(X.dtype) for tau, each in zip(temperatures, scores, strict=True)]
+            scores = [fill_own(each, self.examples, rows) for each in scores]
+        elif sums is not None:
+            self._fill_own(scores, rows, y - first, sums)
+        temperatures = self.lda.temperature, random_lda.temperature, self.density.temperature
+        return [tau * each for tau, each in zip(temperatures, scores, strict=True)]
+
+    def _fill_own(self, scores: list[Tensor], rows: Tensor, own: Tensor, sums: Tensor) -> None:
+        """As `fill_own`, in place, from scores (r, C − first) and the sums of the others."""
+        single = (~self.examples.usable[rows]).nonzero()[:, 0]
+        for each, others in zip(scores, sums.T, strict=True):
+            each[single, own[single]] = 0
+            mean = (each[single].sum(1) + others[single]) / (self.examples.n_classes - 1)
+            each[single, own[single]] = mean
 
     def whitened(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         """Some examples in the coordinates of LDA, and of LDA on random features."""
@@ -87,37 +106,51 @@ class Discriminants:
 class NovelScores:
     """r, and the scores of novel classes, at points in memory.
 
-    Where only `arrivals_alone` are new, what base classes score at exemplars is known from the base session.
+    Where only `arrivals` are new, what base classes score at exemplars is known from the base session.
     """
 
     learnt: NovelClassExperts
     discriminants: Discriminants
     ridge: LeftOutAt | None
     n_base: int
-    arrivals_alone: bool
+    arrivals: Tensor | None
+    """(k, 4) `NovelClassExperts.at_arrivals` of all later examples; None if other things are new."""
 
     def at(self, rows: Tensor) -> tuple[Tensor, list[Tensor]]:
         """r (r,) at some points, in their order, and the scores (r, N) that each expert gives novel classes."""
         learnt, discriminants, n_base = self.learnt, self.discriminants, self.n_base
-        if self.arrivals_alone:
+        if self.arrivals is not None:
+            assert learnt.base_mass is not None
             before, after = (rows[(rows < discriminants.n_exemplars) == old] for old in (True, False))
-            arrived = discriminants.at(after)
-            at_exemplars = discriminants.at(before, n_base, learnt.whitened(discriminants, before))
-            novel = [torch.cat([old, new[:, n_base:]]) for old, new in zip(at_exemplars, arrived, strict=True)]
-            total = learnt.total([each[:, :n_base] for each in arrived])
-            if learnt.base_mass is None:
-                counted = discriminants.examples.weights[: discriminants.n_exemplars]
-                total = torch.cat([learnt.base_totals(counted)[before], total])
-            else:
-                total = torch.cat([learnt.base_mass[before], total.logsumexp(1)])[:, None]
+            mass, sums = self.arrivals[after - discriminants.n_exemplars].tensor_split([1], 1)
+            parts = [
+                discriminants.at(before, n_base, learnt.whitened(discriminants, before)),
+                discriminants.at(after, n_base, sums=sums),
+            ]
+            novel = [torch.cat(both) for both in zip(*parts, strict=True)]
+            of_base = torch.cat([learnt.base_mass[before], mass[:, 0]])
         else:
             scores = discriminants.at(rows)
             novel, total = [each[:, n_base:] for each in scores], learnt.total([each[:, :n_base] for each in scores])
-        if self.ridge is not None:
-            of_ridge = self.ridge(rows)
-            total = total + learnt.root_weights[-1] * of_ridge[:, :n_base]
-            novel.append(of_ridge[:, n_base:])
-        return learnt.total(novel).logsumexp(1) - total.logsumexp(1) + learnt.bias, novel
+            if self.ridge is not None:
+                of_ridge = self.ridge(rows)
+                total = total + learnt.root_weights[-1] * of_ridge[:, :n_base]
+                novel.append(of_ridge[:, n_base:])
+            of_base = total.logsumexp(1)
+        return learnt.total(novel).logsumexp(1) - of_base + learnt.bias, novel
+
+    def of(self, grown: FittedBaseNovelExpert, base: LeftOutAt, known: Tensor, table: Tensor) -> GrownScores:
+        """The log-probabilities of `grown` experts: in the table (k, 1 + N) at points `known` (k,), later elsewhere."""
+        n = len(self.discriminants.examples)
+        place = known.new_full((n,), -1).index_copy_(0, known, torch.arange(len(known), device=known.device))
+
+        def base_at(asked: Tensor) -> Tensor:
+            return tempered(base(asked), grown.sharpness)
+
+        def more(asked: Tensor) -> Tensor:
+            return grown.entries(*self.at(asked))
+
+        return GrownScores(base_at, table, place, None if len(known) == n else more)
 
 
 @dataclass(frozen=True, eq=False)

@@ -135,6 +135,11 @@ class FittedPool(FittedExpert):
         heard = _heard(self.weights)
         return pooled_at(self.weights[heard], [self.experts[k].left_out_at(examples) for k in heard])
 
+    def at_exemplars(self, exemplars: Examples) -> LeftOutAt | None:
+        heard = _heard(self.weights)
+        found = [at for k in heard if (at := self.experts[k].at_exemplars(exemplars)) is not None]
+        return pooled_at(self.weights[heard], found) if len(found) == len(heard) else None
+
     def grown(self, X: Tensor, y: Tensor, n_classes: int, weights: Tensor | None = None) -> FittedPool:
         return replace(self, experts=tuple(expert.grown(X, y, n_classes, weights) for expert in self.experts))
 

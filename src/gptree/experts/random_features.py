@@ -124,6 +124,10 @@ class FittedRandomFeatures(FittedExpert):
     def left_out_at(self, examples: Examples) -> LeftOutAt:
         return self.expert.left_out_at(replace(examples, X=self.features(examples.X)))
 
+    def at_exemplars(self, exemplars: Examples) -> LeftOutAt | None:
+        inner = self.expert.at_exemplars(replace(exemplars, X=self.features(exemplars.X)))
+        return None if inner is None else lambda rows: inner(rows).to(exemplars.X.dtype)
+
     def grown(self, X: Tensor, y: Tensor, n_classes: int, weights: Tensor | None = None) -> FittedRandomFeatures:
         return replace(self, expert=self.expert.grown(self.features(X), y, n_classes, weights))
 

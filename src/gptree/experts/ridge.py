@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from gptree.experts.base import Expert, Fit, FittedExpert, LeftOutAt, ScoreCache, positive_grid
-from gptree.experts.calibration import CalibrationRows, choose, fit_tempered, tempered_at, tempering_bytes
+from gptree.experts.calibration import CalibrationRows, choose, fill_own, fit_tempered, tempered_at, tempering_bytes
 from gptree.experts.examples import ALONE, Examples, check_features, shot_folds, stable_order
 from gptree.experts.products import DOUBLE_UP_TO, check_unit_length, chunks, shared_products
 from gptree.experts.scorers import KernelScores, LinearScores
@@ -63,6 +63,9 @@ class Ridge(Expert):
 
     def fit(self, examples: Examples) -> Fit:
         return fit_tempered(_LinearScorer(self.penalties, examples), examples)
+
+    def on_exemplars(self, rows: Tensor, weights: Tensor) -> KeptRidge:
+        return KeptRidge(rows, self)
 
     def fit_bytes(self, rows: int, columns: int, classes: int, itemsize: int) -> int:
         arrays = 4 * rows * columns + 3 * min(rows, columns) ** 2
@@ -160,6 +163,31 @@ class KernelRidge(Expert):
 
 
 @dataclass(frozen=True, eq=False)
+class KeptRidge(Expert):
+    """What `Ridge` is in a base session: it knows what is left out at the exemplars.
+
+    Parameters
+    ----------
+    rows : int64 tensor (m,)
+        Which examples the exemplars are.
+    ridge : Ridge
+    """
+
+    rows: Tensor
+    ridge: Ridge
+
+    def pays(self, n_classes: int) -> bool:
+        return self.ridge.pays(n_classes)
+
+    def fit(self, examples: Examples) -> Fit:
+        scorer = _LinearScorer(self.ridge.penalties, examples)
+        fit = fit_tempered(scorer, examples)
+        assert isinstance(fit.expert, FittedRidge)
+        residuals = scorer.residual_shares(fit.expert.penalty)[self.rows]
+        return replace(fit, expert=replace(fit.expert, residuals=residuals))
+
+
+@dataclass(frozen=True, eq=False)
 class ExemplarRidge(Expert):
     """Kernel ridge regression fitted to exemplars alone: what `KernelRidge` is in a base session.
 
@@ -198,11 +226,15 @@ class FittedRidge(FittedExpert):
         α.
     temperature : float
         τ.
+    residuals : tensor (m,) or None
+        1 − h at the exemplars of a base session, h the leverage: without it the residual of an example is the one with
+        it, divided by that. None elsewhere.
     """
 
     weights: Annotated[Tensor, Array("d C")]
     penalty: Annotated[float, Number(least=0)]
     temperature: Annotated[float, Number(above=0)]
+    residuals: Annotated[Tensor | None, Array("m", above=0, most=1.001)] = None
 
     def log_probabilities(self, X: Tensor, raw: Any = None, cache: ScoreCache | None = None) -> Tensor:
         check_features(X, len(self.weights))
@@ -213,6 +245,19 @@ class FittedRidge(FittedExpert):
 
     def knows_left_out(self, X: Tensor, y: Tensor) -> bool:
         return X.dtype == self.weights.dtype
+
+    def at_exemplars(self, exemplars: Examples) -> LeftOutAt | None:
+        residuals = self.residuals
+        if residuals is None or len(residuals) != len(exemplars):
+            return None
+
+        def at(rows: Tensor) -> Tensor:
+            scores, targets = exemplars.X[rows].to(self.weights) @ self.weights, exemplars.y[rows, None]
+            one = scores.new_ones(len(rows), 1)
+            scores = scores.scatter_add_(1, targets, -one).div_(residuals[rows, None]).scatter_add_(1, targets, one)
+            return fill_own(scores, exemplars, rows).mul_(self.temperature)
+
+        return at
 
     def left_out_at(self, examples: Examples) -> LeftOutAt:
         scorer = _LinearScorer((self.penalty,), examples)
@@ -359,8 +404,12 @@ class _LinearScorer(_Scorer):
             return torch.eye(len(H), dtype=H.dtype, device=H.device) - H
 
         residuals = self.targets.added_to(-B @ coefficients)
-        z = self.targets.left_out(residuals, block, 1 - B.square() @ shrink)
+        z = self.targets.left_out(residuals, block, self.residual_shares(penalty))
         return _Solution(z, coefficients)
+
+    def residual_shares(self, penalty: float) -> Tensor:
+        """1 − h (n,)."""
+        return 1 - self.B.square() @ (1 / (self.spectrum + penalty))
 
     def scores(self, grid: tuple[float, ...], rows: Tensor) -> Tensor:
         return torch.stack([self.solution(penalty).left_out[rows] for penalty in grid])

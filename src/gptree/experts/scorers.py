@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from gptree.maths.frozen import Chosen, Parts, Rows, log_sigmoids
+from gptree.maths.frozen import Chosen, DenseSums, Rows, log_sigmoids
 
 
 class LinearScores(nn.Module):
@@ -102,22 +102,22 @@ class DensityScores(nn.Module):
 
 
 class FrozenDensityScores(DensityScores):
-    """The same with sums as matrix products, which exporters know."""
+    """The same; where it is exported, with sums as matrix products."""
 
-    def __init__(self, parts: Parts, *arguments: Any) -> None:
+    def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
         labels = self.labels
         points = torch.arange(len(labels), device=labels.device)
         shape = (len(self.masses), len(labels))
-        self.sums = parts.sums(labels, points, self.masses.new_ones(len(labels)), shape)
+        self.sums = DenseSums(labels, points, self.masses.new_ones(len(labels)), shape)
 
     def _added(self, terms: Tensor) -> Tensor:
-        return self.sums(terms)
+        return self.sums(terms) if torch.compiler.is_compiling() else super()._added(terms)
 
 
 #: Sizes of classes: those up to a size of this grid are compared with a row as if they had it.
 SIZES = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 15, 18, 22, 27, 33, *(int(33 * 1.25**k) for k in range(1, 60)))
-PAIR_NUMBERS = 2**22  # coordinates of points gathered at a time
+PAIR_NUMBERS = 2**19  # coordinates of points gathered at a time: what a cache holds
 PAIR_NUMBERS_CUDA = 2**29
 
 
@@ -190,7 +190,8 @@ class ClassPoints(nn.Module):
                 missing = place >= self.counts[flat[some], None]
                 place = (place + self.starts[flat[some], None]).clamp_(max=len(self.points) - 1)
                 place = place if self.order is None else self.order[place]
-                g = (self.points[place] @ x[rows[some], :, None])[..., 0]
+                near = self.points.index_select(0, place.flatten()).view(*place.shape, x.shape[1])
+                g = near.mul_(x[rows[some], None]).sum(-1)  # a product of so many small matrices is slower
                 terms = g.sub_(1.0).mul_(sharpness)
                 if not self.alike:
                     terms = terms + self.weights[place].log()

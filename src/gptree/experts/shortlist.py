@@ -51,22 +51,23 @@ def fit_shortlist(experts: Sequence[Expert], examples: Examples) -> Fit:
     -------
     Fit
     """
-    first, *others = (expert.fit(examples) for expert in experts)
-    calibration = CalibrationRows.of(examples)
+    first, calibration = experts[0].fit(examples), CalibrationRows.of(examples)
     guide = first.at(calibration.rows)
-    slopes = [0.0, *(tail_slope(guide, fit.at(calibration.rows)) for fit in others)]
-    fitted = tuple(fit.expert for fit in (first, *others))
-    pool = FittedShortlist(fitted, guide.new_ones(len(fitted)), guide.new_tensor(slopes))
+    fitted, slopes = [first.expert], [0.0]
+    for expert in experts[1:]:
+        fit = expert.fit(examples)
+        fitted.append(fit.expert)
+        slopes.append(tail_slope(guide, fit.at(calibration.rows)))
+        del fit  # with its copies of the examples
+    pool = FittedShortlist(tuple(fitted), guide.new_ones(len(fitted)), guide.new_tensor(slopes))
     found = pool.densities_at(examples)(calibration.rows, shortlist := best_classes(guide, SHORTLIST))
     one = torch.eye(len(fitted)).tolist()
-    logs = [with_tail(guide.clone(), shortlist, found, weights, slopes).log_softmax(1) for weights in one]
-    weights = robust_weights(
-        torch.stack([calibration.see(log) for log in logs]),
-        calibration.labels,
-        calibration.balanced.to(guide),
-        few=examples.few,
-    )
-    pool = FittedShortlist(fitted, weights.to(examples.X), pool.slopes.to(examples.X))
+    logs = guide.new_empty(len(one), len(guide), len(calibration.classes))
+    for log, weights in zip(logs, one, strict=True):
+        log.copy_(calibration.see(with_tail(guide.clone(), shortlist, found, weights, slopes).log_softmax(1)))
+    del guide, found  # of many classes they are large
+    weights = robust_weights(logs, calibration.labels, calibration.balanced.to(logs), few=examples.few)
+    pool = FittedShortlist(pool.experts, weights.to(examples.X), pool.slopes.to(examples.X))
     return Fit(pool, pool.combined_at(first.at, examples), examples.usable)
 
 

@@ -43,7 +43,7 @@ from gptree.incremental.strategies import Growth
 
 #: Shares of the base classes that become novel, one episode each; of more classes than this, only the first and last.
 NOVEL_SHARES = (0.1, 0.2, 0.35, 0.5)
-MANY_CLASSES = 500
+MANY_CLASSES = 100
 #: Queries of a class, at most; base classes keep at least four fifths of their examples.
 MAX_QUERIES = 12
 KEPT_SHARE = 0.8

@@ -130,6 +130,11 @@ class ClassRegistry:
         return place
 
     @property
+    def base_changed(self) -> bool:
+        """Whether base classes are gone, or were given further examples."""
+        return len(self.base) < len(self.base_keys) or any(c.origins for c in self.base)
+
+    @property
     def sessions(self) -> list[list[int]]:
         """Places, among the novel classes, of those that each session added and that are still there."""
         places: dict[int, list[int]] = {}

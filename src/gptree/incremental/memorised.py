@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -44,24 +43,11 @@ def wider(base: Tensor, novel: Tensor) -> float | None:
     return math.exp(difference) if difference > max(math.log(FAR_WIDER), ERRORS * error) else None
 
 
-def warn_if_memorised(base: Tensor, X: Tensor, counts: Sequence[int], weights: Tensor | None = None) -> None:
-    """Warn where new examples, class after class, say that those of the base were known by heart.
-
-    Parameters
-    ----------
-    base : Tensor (B,)
-        Spreads of the base classes.
-    X : Tensor (n, d)
-    counts : sequence of int
-        Of every new class.
-    weights : Tensor (n,), optional
-        How many times each example counts.
-    """
-    y = torch.arange(len(counts), device=X.device).repeat_interleave(torch.as_tensor(counts, device=X.device))
-    times = wider(base, class_spreads(X, y, len(counts), weights))
+def warn_if_memorised(times: float | None) -> None:
+    """Warn where novel classes are so many times wider that those of the base were known by heart; see `wider`."""
     if times is not None:
         warnings.warn(
-            f"the examples of the new classes spread {times:.1f} times as wide as those of the base classes: the "
+            f"the examples of the added classes spread {times:.1f} times as wide as those of the base classes: the "
             "features look as if their network was trained on the rows given to fit, and then the model is too sure of "
             "others. It goes by the new examples now; rows that the network was not trained on tell it more: "
             "fit(X, y, held_out=…).",

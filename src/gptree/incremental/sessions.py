@@ -9,6 +9,7 @@ trees keep their posteriors; only those on the path of a base class that was giv
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -16,7 +17,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gptree.experts import FittedExpert, GrownScores, shot_folds, weighted_mean
+from gptree.experts import FittedBaseNovelExpert, FittedExpert, GrownScores, shot_folds, weighted_mean
+from gptree.experts.base import LeftOutAt
 from gptree.incremental.journal import BaseClass, ClassRegistry
 from gptree.incremental.kernels import joined_kernels
 from gptree.incremental.memorised import class_spreads, wider
@@ -49,11 +51,8 @@ def grow(
     if touched:
         frozen = _refitted(base, registry, config, memory, frozen, touched)
     if not registry.novel:
-        expert, left_out = _base_expert(base, registry, config, memory), None
-        if expert is not None:
-            later = config.on_sphere(memory.later)
-            left_out = _base_left_out(base, memory, memory.rows[: memory.n_exemplars], later)
-        return GrownState(registry, frozen.over(memory.features), expert, memory.rows, memory.y, left_out)
+        expert = _base_expert(base, registry, config, memory)
+        return GrownState(registry, frozen.over(memory.features), expert, memory.rows, memory.y)
     if not config.strategy.layered:
         return _extended(base, registry, config, frozen, memory)
     layers: list[GrownState] = []
@@ -187,36 +186,65 @@ def _base_expert(
 
 
 def _experts(
-    base: BaseState, registry: ClassRegistry, config: GrowthConfig, memory: _Memory, rows: Tensor
+    base: BaseState, registry: ClassRegistry, config: GrowthConfig, memory: _Memory, rows: Tensor, memorised: bool
 ) -> tuple[FittedExpert | None, GrownScores | None]:
     """Experts over all classes, and their left-out log-probabilities (n, C) at the examples in memory.
 
-    They are known at once at `rows` of the memory.
+    They are known at once at `rows` of the memory. The base may be `memorised`, see `NovelClassExperts.grown`.
     """
     expert = _base_expert(base, registry, config, memory)
     if expert is None:
         return None, None
     assert base.novel_experts is not None
-    later, m = config.on_sphere(memory.later), memory.n_exemplars
+    later = config.on_sphere(memory.later)
+    known = memory.kept, later, memory.later_y, _base_scores(base, memory, later), memory.weights, rows
+    arrivals = _arrivals(base, registry, later)
+    return base.novel_experts.grown(expert, *known, memorised, arrivals)
 
-    def of_base(asked: Tensor) -> Tensor:
+
+def memory_left_out(base: BaseState, grown: GrownState, on_sphere: Callable[[Tensor], Tensor]) -> Tensor | None:
+    """Left-out class log-probabilities (n, C) of a grown model at the examples in memory; None for zero prior means."""
+    if grown.left_out is not None or base.expert is None:
+        return grown.left_out
+    memory, registry = _Memory.of(base, grown.registry), grown.registry
+    later, m = on_sphere(memory.later), memory.n_exemplars
+    if not registry.novel:
+        return _base_left_out(base, memory, memory.rows[:m], later)
+    assert base.novel_experts is not None
+    assert isinstance(grown.expert, FittedBaseNovelExpert)
+    known = memory.kept, later, memory.later_y, _base_scores(base, memory, later), memory.weights
+    return base.novel_experts.left_out(grown.expert, *known, _arrivals(base, registry, later)).dense()
+
+
+def _arrivals(base: BaseState, registry: ClassRegistry, later: Tensor) -> Tensor | None:
+    """What base classes score at later examples (k, d), if these are all that is new; None with ridge regression."""
+    experts = base.novel_experts
+    if registry.base_changed or experts is None or experts.base_mass is None:
+        return None
+    return experts.at_arrivals(later, [len(c.origins) for c in registry.novel])
+
+
+def _base_scores(base: BaseState, memory: _Memory, later: Tensor) -> LeftOutAt:
+    """Left-out log-probabilities of the base classes still there, at examples in memory by their numbers."""
+    m = memory.n_exemplars
+
+    def at(asked: Tensor) -> Tensor:
         old, new = asked < m, asked[asked >= m] - m
         found = _base_left_out(base, memory, memory.rows[asked[old]], later[new], new)
         order = torch.cat([old.nonzero()[:, 0], (~old).nonzero()[:, 0]])
         return torch.empty_like(found).index_copy_(0, order, found)
 
-    known = memory.kept, later, memory.later_y, of_base, memory.weights, rows
-    return base.novel_experts.grown(expert, *known, _is_memorised(base, memory, later))
+    return at
 
 
-def _is_memorised(base: BaseState, memory: _Memory, later: Tensor) -> bool:
-    """Whether the novel classes say that the network behind the features knew the base by heart."""
+def _times_wider(base: BaseState, config: GrowthConfig, memory: _Memory) -> float | None:
+    """How many times wider the novel classes are: the network behind the features knew the base by heart if at all."""
     if base.spreads is None:
-        return False
+        return None
     novel = memory.later_y >= len(memory.kept)
-    numbers = memory.later_y[novel] - len(memory.kept)
-    spreads = class_spreads(later[novel], numbers, int(numbers.max()) + 1, memory.later_weights[novel])
-    return wider(base.spreads[memory.kept], spreads) is not None
+    numbers, features = memory.later_y[novel] - len(memory.kept), config.on_sphere(memory.later[novel])
+    spreads = class_spreads(features, numbers, int(numbers.max()) + 1, memory.later_weights[novel])
+    return wider(base.spreads[memory.kept], spreads)
 
 
 def _base_left_out(
@@ -230,9 +258,10 @@ def _base_left_out(
     assert base.expert is not None
     assert base.left_out is not None
     twins = memory.twins[: len(later)] if numbers is None else memory.twins[numbers]
-    at_rows, at_twins = (base.left_out[each][:, memory.kept].log_softmax(1) for each in (rows, twins))
+    known = (twins != NO_TWIN).nonzero()[:, 0]
+    at_rows, at_twins = (base.left_out[each][:, memory.kept].log_softmax(1) for each in (rows, twins[known]))
     at_later = _of_kept(base.expert, memory).log_probabilities(later)
-    return torch.cat([at_rows, torch.where(twins[:, None] == NO_TWIN, at_later, at_twins)])
+    return torch.cat([at_rows, at_later.index_copy(0, known, at_twins.to(at_later))])
 
 
 def _of_kept(expert: FittedExpert, memory: _Memory) -> FittedExpert:
@@ -327,7 +356,8 @@ def _extended(
     joined = [place.novel for place in placed if place.novel is not None]
     first = len(keys) - joined[0].n_classes if len(joined) == len(placed) else None
     seen = _seen(memory, first, label_hashes(keys))
-    expert, left_out = _experts(base, registry, config, memory, seen)
+    times_wider = _times_wider(base, config, memory)
+    expert, left_out = _experts(base, registry, config, memory, seen, times_wider is not None)
     y = memory.y.cpu().numpy()
     counts = np.bincount(y, memory.weights.double().cpu().numpy())
     most = counts if config.session_exemplars is None else np.minimum(counts, np.bincount(y))
@@ -341,7 +371,7 @@ def _extended(
     trees, rows = tuple(place.tree for place in placed), memory.rows[seen]
     keeps = not config.strategy.rebuilds
     model = _fitted(frozen.model, trees, known, data, rows, memory.features, config, keeps)
-    return GrownState(registry, model, expert, memory.rows, memory.y, left_out)
+    return GrownState(registry, model, expert, memory.rows, memory.y, times_wider=times_wider)
 
 
 def _seen(memory: _Memory, first: int | None, hashes: np.ndarray) -> Tensor:

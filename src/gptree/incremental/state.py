@@ -11,7 +11,7 @@ import torch
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
-from gptree.experts import FittedExpert, GrownScores, NovelClassExperts
+from gptree.experts import FittedExpert, LeftOutScores, NovelClassExperts
 from gptree.incremental.journal import ClassRegistry
 from gptree.incremental.strategies import Strategy
 from gptree.inference import Inference, LargeNodes, PredictAt
@@ -65,8 +65,8 @@ class BaseState:
     """(m,) the exemplars of the classes, class after class."""
     exemplar_weights: Tensor
     """(m,) how many examples of their class they stand for there."""
-    left_out: Tensor | None
-    """(n, B) left-out class log-probabilities at the rows."""
+    left_out: Tensor | LeftOutScores | None
+    """(n, B) left-out class log-probabilities at the rows: an array only where they cannot be computed again."""
     novel_experts: NovelClassExperts | None
     """What was learnt about classes that arrive later; None for zero prior means, or before it is needed."""
     novelty: Novelty | None = None
@@ -138,15 +138,9 @@ class GrownState:
     """(n,) rows of the model's features that are examples kept in memory."""
     y: Tensor
     """(n,) their class numbers."""
-    left_out: Tensor | GrownScores | None
-    """(n, C) left-out class log-probabilities there."""
+    left_out: Tensor | None = None
+    """(n, C) left-out class log-probabilities there, in older files; others are computed, see `memory_left_out`."""
+    times_wider: float | None = None
+    """How many times wider novel classes are than those of the base, where that is more than chance: see `wider`."""
     layers: tuple[GrownState, ...] = ()
     """Of a forest that grows by sessions, or by groups of them: the model after each."""
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "left_out": self.dense_left_out}  # a copy or a pickle holds no functions
-
-    @property
-    def dense_left_out(self) -> Tensor | None:
-        """`left_out` as one array."""
-        return self.left_out.dense() if isinstance(self.left_out, GrownScores) else self.left_out

@@ -89,7 +89,7 @@ def fit_nodes(
             if progress is not None:
                 progress(len(batch))
     else:
-        results = _fit_parallel(batches, grams, inference, work, n_jobs, progress)
+        results = _fit_parallel(list(batches), grams, inference, work, n_jobs, progress)
     posteriors, diagnostics = zip(*results, strict=True) if results else ((), ())
     return NodeFits(grams, tuple(posteriors), _merge(diagnostics))
 

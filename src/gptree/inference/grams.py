@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -94,13 +94,13 @@ class Grams:
         """
         return self.features is not None and size > 1.5 * self.features.shape[-1]
 
-    def batches(self, problems: Sequence[NodeProblem], work: int) -> list[NodeBatch]:
-        """Problems in batches of similar size whose matrices hold at most a third of `work` numbers."""
+    def batches(self, problems: Sequence[NodeProblem], work: int) -> Iterator[NodeBatch]:
+        """Problems in batches of similar size whose matrices hold at most a third of `work` numbers, one by one."""
         largest_padded = LARGEST_PADDED_CUDA if self.X.is_cuda else LARGEST_PADDED_CPU
         gathers_features = self.per_node or self.features is not None
         width = self.X.shape[1] * gathers_features
         made = make_batches(problems, self.X.dtype, work // 3, largest_padded, width, self.uses_weight_space)
-        return [batch.to(self.X.device) for batch in made]
+        return (batch.to(self.X.device) for batch in made)
 
     def space(self, batch: NodeBatch) -> tuple[Space, Tensor | None, Tensor]:
         """The conditional of a batch, in the form that suits kernel and sizes.

@@ -15,6 +15,9 @@ from gptree.maths.frozen import Chosen, NotFrozenError, Parts, Rows, log_sigmoid
 from gptree.maths.kernels import batch_shape, gram, kernel_at, linear_features
 from gptree.maths.quadrature import log_mean_exp, log_sigmoid_expectation, log_sigmoid_expectation_blind
 
+#: Rows whose copies are made at a time.
+BLOCK_ROWS = 2**14
+
 
 class NodeLayer(nn.Module):
     """Log-probabilities of going left and right at all nodes.
@@ -262,8 +265,9 @@ class Stationary(nn.Module):
         super().__init__()
         self.points: Chosen = parts.products(X)
         self.matern = type(kernel.base_kernel) is MaternKernel
-        centred = X if parts.centre is None else X - parts.centre
-        self.register_buffer("norms", 0.5 * centred.square().sum(1, keepdim=True))
+        centred = (some if parts.centre is None else some - parts.centre for some in X.split(BLOCK_ROWS))
+        norms = [some.square().sum(1, keepdim=True) for some in centred]
+        self.register_buffer("norms", 0.5 * torch.cat([X[:0, :1], *norms]))
         self.register_buffer("scale", kernel.outputscale.detach().reshape(batch_shape(kernel)))
         self.register_buffer("length", kernel.base_kernel.lengthscale.detach().reshape(batch_shape(kernel)))
 

@@ -84,7 +84,7 @@ def learn_kernel(problems: Sequence[NodeProblem], kernel: Kernel, X: Tensor, lea
     if not parameters or not problems:
         return kernel
     optimiser = torch.optim.Adam(parameters, lr=learn.rate, maximize=True)
-    batches = Grams(kernel, X).batches(problems, work)
+    batches = list(Grams(kernel, X).batches(problems, work))
     states = [initial_state(batch)[0] for batch in batches]
     for _ in range(learn.steps):
         optimiser.zero_grad()

@@ -90,15 +90,28 @@ class Chosen(nn.Module):
 class Sums(nn.Module):
     """Weighted sums of rows (n, T): a sparse matrix (R, n), given by its entries, times what is given."""
 
+    ends: Tensor
+    rows: Tensor
+    weights: Tensor
+
     def __init__(self, sums: Tensor, rows: Tensor, weights: Tensor, shape: tuple[int, int]) -> None:
         super().__init__()
+        self.shape = shape
         ends = torch.searchsorted(sums, torch.arange(shape[0] + 1, device=sums.device))
+        few = max(len(rows), *shape) < 2**31
+        for name, values in (("ends", ends), ("rows", rows)):
+            self.register_buffer(name, values.int() if few else values)  # as the library of sparse matrices has them
+        self.register_buffer("weights", weights)
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "Sparse CSR tensor support is in beta state")
-            self._matrix = torch.sparse_csr_tensor(ends, rows, weights, shape, check_invariants=True)
+            self._matrix(check=True)  # which says so once
 
     def forward(self, values: Tensor) -> Tensor:
-        return self._matrix @ values
+        return self._matrix() @ values
+
+    def _matrix(self, check: bool = False) -> Tensor:
+        """It shares the memory of its entries."""
+        return torch.sparse_csr_tensor(self.ends, self.rows, self.weights, self.shape, check_invariants=check)
 
 
 class DenseSums(nn.Module):
@@ -123,6 +136,18 @@ class DenseSums(nn.Module):
             some = values if rows is None else values.index_select(0, rows)
             parts.append(self.get_buffer(f"weights_{k}") @ some)
         return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+
+class FrozenSums(nn.Module):
+    """The same: as a sparse matrix where they are computed, as dense ones where they are exported."""
+
+    def __init__(self, sums: Tensor, rows: Tensor, weights: Tensor, shape: tuple[int, int]) -> None:
+        super().__init__()
+        self.sparse, self.dense = Sums(sums, rows, weights, shape), DenseSums(sums, rows, weights, shape)
+
+    def forward(self, values: Tensor) -> Tensor:
+        known = values.device.type in ("cpu", "cuda") and not torch.compiler.is_compiling()
+        return (self.sparse if known else self.dense)(values)
 
 
 class Parts:
@@ -169,7 +194,7 @@ class Parts:
         """Weighted sums of rows: `weights` (k,) times the `rows` (k,), added up in `sums` (k,)."""
         cells, cell = (sums * shape[1] + rows).unique(return_inverse=True)
         added = weights.new_zeros(len(cells)).index_add_(0, cell, weights)
-        kind = DenseSums if self.frozen else Sums
+        kind = FrozenSums if self.frozen else Sums
         return kind(cells // shape[1], cells % shape[1], added, shape)
 
     def shared(self) -> nn.ModuleList:

@@ -98,17 +98,18 @@ def triangular_inverse(L: Tensor) -> Tensor:
     size, order = _halved(n)
     flat = L.reshape(-1, n, n)
     if order != n:  # padded with the identity
-        padded = torch.eye(order, dtype=L.dtype, device=L.device).expand(len(flat), -1, -1).clone()
+        padded = flat.new_zeros(len(flat), order, order)
         padded[:, :n, :n] = flat
+        padded.diagonal(dim1=-2, dim2=-1)[:, n:] = 1.0
         flat = padded
-    X = torch.zeros(len(flat), order, order, dtype=L.dtype, device=L.device)
     identity = torch.eye(size, dtype=L.dtype, device=L.device)
-    corners = torch.linalg.solve_triangular(_diagonal_blocks(flat, size), identity, upper=False)
-    _diagonal_blocks(X, size).copy_(corners)
+    X = torch.linalg.solve_triangular(_diagonal_blocks(flat, size), identity, upper=False).reshape(-1, size, size)
     while size < order:
-        first, second = _diagonal_blocks(X, size)[:, ::2], _diagonal_blocks(X, size)[:, 1::2]
-        below = _diagonal_blocks(flat[:, size:], size)[:, ::2]
-        _diagonal_blocks(X[:, size:], size)[:, ::2].copy_(-(second @ (below @ first)))
+        below = _diagonal_blocks(flat[:, size:], size)[:, ::2].reshape(-1, size, size)
+        pairs = X.view(-1, 2, size, size)
+        X = X.new_zeros(len(pairs), 2 * size, 2 * size)
+        X.view(-1, 2, size, 2, size).diagonal(dim1=1, dim2=3).copy_(pairs.permute(0, 2, 3, 1))
+        X[:, size:, :size].baddbmm_(pairs[:, 1], below @ pairs[:, 0], beta=0.0, alpha=-1.0)
         size *= 2
     return X[:, :n, :n].reshape(L.shape)
 

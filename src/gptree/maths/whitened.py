@@ -122,11 +122,20 @@ def root_inverse(matrix: Tensor) -> Root:
 
 def _root_inverse(matrix: Tensor) -> Root:
     X = torch.zeros_like(matrix)
-    return X, _write_root_inverse(matrix, X)
+    failures = _write_root_inverse(matrix, X)
+    diagonal = X.diagonal(dim1=-2, dim2=-1)
+    sound = (torch.stack(failures) == 0).all(0) & ((diagonal > 0) & (diagonal < torch.inf)).all(-1)
+    X.masked_fill_(~sound[:, None, None], 0.0)
+    diagonal.add_((~sound[:, None]).to(X))
+    return X, sound
 
 
-def _write_root_inverse(matrix: Tensor, X: Tensor) -> Tensor:
-    """Write L⁻¹ to the lower triangle of X, and to the matrix what is left of it; whether there is an L⁻¹, (V,)."""
+def _write_root_inverse(matrix: Tensor, X: Tensor) -> list[Tensor]:
+    """Write L⁻¹ to the lower triangle of X, and to the matrix what is left of it.
+
+    Returns, for parts of the matrix, (V,) numbers that are 0 where the part was factorised. Where one was not, X holds
+    anything.
+    """
     n = matrix.shape[-1]
     if n > FACTORED_ORDER:
         # K = [[K₁₁, ·], [K₂₁, K₂₂]]: L₂₁ = K₂₁ X₁₁ᵀ, and L₂₂ is the root of K₂₂ − L₂₁ L₂₁ᵀ
@@ -136,12 +145,10 @@ def _write_root_inverse(matrix: Tensor, X: Tensor) -> Tensor:
         subtract_square(matrix[:, b, b], below)
         second = _write_root_inverse(matrix[:, b, b], X[:, b, b])
         subtract_lower_times(X[:, b, a], X[:, b, b], times_lower(below, X[:, a, a]))
-        return first & second
+        return first + second
     root, info = torch.linalg.cholesky_ex(matrix)
-    sound = (info == 0) & root.diagonal(dim1=-2, dim2=-1).isfinite().all(-1)
-    root.masked_fill_(~sound[:, None, None], 0.0).diagonal(dim1=-2, dim2=-1).add_((~sound[:, None]).to(root))
     X.copy_(triangular_inverse(root))
-    return sound
+    return [info]
 
 
 @dataclass(frozen=True)

@@ -12,20 +12,20 @@ from gptree.model.leave_one_out import (
 )
 from gptree.model.node_data import TrainingData, node_problems
 from gptree.model.prediction import Prediction, unit_rows
-from gptree.model.prior_means import PathOdds, PathTable, training_log_odds
+from gptree.model.prior_means import PathOdds, PathTable, even, training_log_odds
 from gptree.model.strangers import (
-    ClassRegression,
+    Distances,
     KnownSigns,
     NoveltyScore,
     choose_weight,
+    distance_rows,
     known_signs,
-    regression_rows,
     signs,
 )
 
 __all__ = [
     "Beam",
-    "ClassRegression",
+    "Distances",
     "ForestModel",
     "KnownSigns",
     "LeftOut",
@@ -36,13 +36,14 @@ __all__ = [
     "StayingNodes",
     "TrainingData",
     "choose_weight",
+    "distance_rows",
+    "even",
     "fit_forest",
     "known_signs",
     "left_out_predictions",
     "node_problems",
     "novelty",
     "novelty_threshold",
-    "regression_rows",
     "signs",
     "smallest_share",
     "training_log_odds",

@@ -12,17 +12,22 @@ import copy
 import math
 
 import torch
+from gpytorch.kernels import Kernel
 from torch import Tensor
 
 from gptree.inference import DensePosterior, InducingPosterior, NodePredictor
 from gptree.inference.layer import Stationary
 from gptree.maths.frozen import Parts, Rows, log_sigmoids
-from gptree.model.forest import ForestModel
+from gptree.model.forest import PIECE_NUMBERS, PIECE_ROWS, ForestModel
 from gptree.model.prediction import Prediction, unit_rows
-from gptree.tree import ClassTree, ragged
+from gptree.tree import ClassTree
 
 #: Scores further below the best of their row count as this, so that no sum of them vanishes.
 FLOOR = {torch.float32: -80.0, torch.float64: -700.0}
+#: Points that the kernel is computed at together.
+POINTS = 4_096
+#: Arrays of a number a class that a search holds.
+ARRAYS = 8
 #: Up to so many leaves, sums are taken of the leaves themselves; beyond, as differences of cumulative sums.
 WINDOW = 64
 
@@ -43,10 +48,11 @@ class Beam:
     def __init__(self, prediction: Prediction, model: ForestModel, dtype: torch.dtype) -> None:
         self._prediction, self._dtype, self._predictor = prediction, dtype, model.predictor
         grams, used = model.predictor.grams, model.predictor.used_rows
-        parts = Parts()
-        self._kernel = Stationary(copy.deepcopy(grams.kernel).to(dtype), grams.X[used].to(dtype), parts)
-        parts.shared()
+        kernel = copy.deepcopy(grams.kernel).to(dtype)
+        self._kernels = [_kernel(kernel, grams.X[some].to(dtype)) for some in used.split(POINTS)]
         self._sums = _Sums(model.predictor, dtype)
+        self._points, self._numbers = len(used), len(used) + ARRAYS * model.n_classes
+        self._budget = model.memory_budget // (4 * dtype.itemsize)
         self._trees = [_Tree(tree, nodes) for tree, nodes in zip(model.trees, model.node_of, strict=True)]
 
     @staticmethod
@@ -59,10 +65,17 @@ class Beam:
         grams = model.predictor.grams
         return single and not grams.per_node and Stationary.takes(grams.kernel) and model.n_classes > 1
 
+    def pieces(self, x: Tensor) -> tuple[Tensor, ...]:
+        """Rows (T, d) in pieces that stay within the memory budget, on a processor no more than its cache likes."""
+        most = self._budget // self._numbers
+        return x.split(max(1, most if x.is_cuda else min(most, max(PIECE_NUMBERS // self._numbers, PIECE_ROWS))))
+
     def log_probabilities(self, x: Tensor, width: int) -> Tensor:
         """(T, C), of mapped features x (T, d), with a beam of `width` nodes."""
-        scores = self._scores(x)
-        kernel = self._kernel(Rows(x.to(self._dtype)))
+        scores, single = self._scores(x), x.to(self._dtype)
+        kernel = single.new_empty(len(x), self._points)
+        for values, part in zip(kernel.split(POINTS, 1), self._kernels, strict=True):
+            values.copy_(part(Rows(single)).mT)
         total: Tensor | None = None
         for tree in self._trees:
             in_order = scores.index_select(1, tree.order)
@@ -80,6 +93,13 @@ class Beam:
             scores = prediction.experts(Rows(x if prediction.unit_length else unit_rows(x))).to(self._dtype)
         scores = scores if prior is None else scores + prior.to(self._dtype)
         return (scores - scores.amax(1, keepdim=True)).clamp_(min=FLOOR[self._dtype])
+
+
+def _kernel(kernel: Kernel, X: Tensor) -> Stationary:
+    parts = Parts()
+    made = Stationary(kernel, X, parts)
+    parts.shared()
+    return made
 
 
 class _Tree:
@@ -110,11 +130,11 @@ class _Sums:
         self.points, self.weights = torch.cat(points)[order], torch.cat(weights)[order].to(dtype)
 
     def at(self, nodes: Tensor, rows: Tensor, kernel: Tensor) -> Tensor:
-        """(P,) at pairs of a node and a row, from k (n, T)."""
+        """(P,) at pairs of a node and a row, in the order of the rows, from k (T, n)."""
         sizes = self.sizes[nodes]
-        pair, place = ragged(sizes)
-        where = self.starts[nodes][pair] + place
-        terms = kernel[self.points[where], rows[pair]].mul_(self.weights[where])
+        where = _joined(self.starts[nodes], sizes)
+        at = (rows * kernel.shape[1]).repeat_interleave(sizes).add_(self.points.index_select(0, where))
+        terms = kernel.flatten().index_select(0, at).mul_(self.weights.index_select(0, where))
         return torch.segment_reduce(terms, "sum", lengths=sizes)
 
 
@@ -176,9 +196,16 @@ class _Search:
         found[wide] = (E[r, hi[wide]] - E[r, lo[wide]]).clamp_(min=1e-300).log_().to(found.dtype)
         if bool(wide.all()):
             return found
-        r, sizes = rows[~wide], (hi - lo)[~wide]
-        pair, place = ragged(sizes)
-        terms = self._scores[r[pair], lo[~wide][pair] + place]
+        sizes = (hi - lo)[~wide]
+        where = _joined((rows * self._n_classes + lo)[~wide], sizes)
+        terms = self._scores.flatten().index_select(0, where)
         top = torch.segment_reduce(terms, "max", lengths=sizes)
-        found[~wide] = top + torch.segment_reduce((terms - top[pair]).exp_(), "sum", lengths=sizes).log_()
+        terms.sub_(top.repeat_interleave(sizes)).exp_()
+        found[~wide] = top + torch.segment_reduce(terms, "sum", lengths=sizes).log_()
         return found
+
+
+def _joined(starts: Tensor, sizes: Tensor) -> Tensor:
+    """The whole numbers from each start on, so many of each, one after the other."""
+    first = (starts - sizes.cumsum(0) + sizes).repeat_interleave(sizes)
+    return first.add_(torch.arange(len(first), device=first.device))

@@ -27,6 +27,9 @@ from gptree.inference import (
 from gptree.model.node_data import TrainingData, node_problems
 from gptree.tree import ClassTree, ForestPaths
 
+#: On a processor rows are predicted so many numbers at a time, but no fewer rows than that.
+PIECE_NUMBERS, PIECE_ROWS = 2**23, 128
+
 
 @dataclass(frozen=True)
 class ForestModel:
@@ -65,10 +68,15 @@ class ForestModel:
 
         A row needs so many numbers `beside`, once.
         """
-        numbers = sum(p.weights.shape[0] * p.weights.shape[1] for p in self.predictor.posteriors)
-        numbers = 4 * (numbers + len(self.predictor.used_rows) + 2 * self.n_classes * (1 + len(self.trees)))
-        step = max(1, self.memory_budget // (8 * (numbers + beside) * x.element_size()))
+        step = self.rows_at_a_time(x, beside)
         return [slice(start, start + step) for start in range(0, len(x), step)]
+
+    def rows_at_a_time(self, like: Tensor, beside: int = 0) -> int:
+        """How many rows a piece has: on a processor no more than its cache likes."""
+        numbers = sum(p.weights.shape[0] * p.weights.shape[1] for p in self.predictor.posteriors)
+        numbers = 4 * (numbers + len(self.predictor.used_rows) + 2 * self.n_classes * (1 + len(self.trees))) + beside
+        most = self.memory_budget // (8 * numbers * like.element_size())
+        return max(1, most if like.is_cuda else min(most, max(PIECE_NUMBERS // numbers, PIECE_ROWS)))
 
     def node_log_probabilities(self, x: Tensor, scores: Tensor | None, predict_at: PredictAt) -> tuple[Tensor, Tensor]:
         """log p(left) and log p(right) of all fitted nodes, (nodes, T) each."""

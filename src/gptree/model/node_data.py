@@ -17,6 +17,10 @@ from gptree.tree import ClassTree, label_hashes, node_generator, node_key
 #: A node sees no more points than that through its inducing points, the same number of each class where that is
 #: possible: many more say nothing new about so few.
 MOST_POINTS = 2**16
+#: The rows of a class of no more than so many are put in order at once, which of a larger class are asked for.
+SMALL_CLASS = 16
+#: Rows whose order is found together.
+ORDERED_ROWS = 4_096
 #: In place of the number of a node: it is yet to be fitted.
 NEW = -1
 
@@ -128,10 +132,12 @@ class _Ranks:
         new = classes[self._known[classes] < count]
         sizes = np.array([len(self._rows[c]) for c in new])
         for size in np.unique(sizes):
-            alike = new[sizes == size]
-            members = np.stack([self._rows[c] for c in alike])
-            self._rank[np.take_along_axis(members, self._orders(alike, members, count), 1)] = np.arange(size)
-        self._known[classes] = np.maximum(self._known[classes], count)
+            reach = max(count, min(int(size), SMALL_CLASS))
+            alike, step = new[sizes == size], max(1, ORDERED_ROWS // int(size))
+            for some in (alike[start : start + step] for start in range(0, len(alike), step)):
+                members = np.stack([self._rows[c] for c in some])
+                self._rank[np.take_along_axis(members, self._orders(some, members, reach), 1)] = np.arange(size)
+            self._known[alike] = reach if reach < size else len(self._rank)  # as many as can be asked for
         return self._rank[rows] < count
 
     def _orders(self, classes: np.ndarray, rows: np.ndarray, count: int) -> np.ndarray:

@@ -13,6 +13,13 @@ from gptree.tree import ClassTree, PathSums, node_log_odds, ragged, tree_paths
 
 #: Rows are processed so many numbers at a time: (2C − 1) × rows of them.
 CHUNK_NUMBERS = 2**24
+#: On a processor, class scores that are summed along paths at a time: what a cache holds.
+PIECE_NUMBERS = 2**20
+
+
+def even(log_frequencies: np.ndarray) -> bool:
+    """Whether all classes are as frequent: prior means that express it are those that do not."""
+    return bool((log_frequencies == log_frequencies[0]).all())
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,6 +68,11 @@ class PathTable:
 
     def add(self, rows: Tensor, scores: Tensor) -> Tensor:
         """Class scores (r, C) of some rows (r,); returns the log-probabilities (r,) of their own classes."""
+        step = len(rows) if scores.is_cuda else max(1, PIECE_NUMBERS // scores.shape[1])
+        parts = zip(rows.split(max(1, step)), scores.split(max(1, step)), strict=True)
+        return torch.cat([scores.new_zeros(0), *(self._add(*part) for part in parts)])
+
+    def _add(self, rows: Tensor, scores: Tensor) -> Tensor:
         log_p = scores.new_zeros(len(rows))
         for values, starts, sizes, sums in zip(self._values, self._starts, self._sizes, self._sums, strict=True):
             here, place = ragged(sizes[rows])

@@ -2,19 +2,21 @@
 
 The signs of a row x, each larger for strangers:
 
-- closeness: the largest prediction of a regression of all class indicators, with its sign turned;
+- relative: how much better a class that is not known yet explains x than the best known one, see `RelativeDistance`;
 - odds: log-odds against the predicted class;
 - unexplained: logarithm of the share of the prior variance that is left where that class is decided;
-- variance: that of the regression, which is large far away from all known rows.
+- variance: that of a Gaussian process on all known rows, which is large far away from them.
 
-The regression is a Gaussian process with the kernel k(x, x') = exp(xᵀx' − 1) of rows of unit length. Let P be
-(K + αI)⁻¹ and Y the one-hot targets. Leaving out the rows F, a single one or all of a class, is exact:
+The process has the kernel k(x, x') = exp(xᵀx' − 1) of rows of unit length. Let P be (K + αI)⁻¹. Leaving out the rows F,
+a single one or all of a class, is exact: variance_F = diag(P_FF⁻¹) − α.
 
-    mean_F = Y_F − P_FF⁻¹ (P Y)_F,    variance_F = diag(P_FF⁻¹) − α.
+Near strangers are told by the relative distance and the odds, far ones by the variance. In standard deviations of
+left-out known rows, they add up to
 
-Near strangers are told by closeness and odds, far ones by the variance. In standard deviations of left-out known rows,
-the score is σ(closeness + ½ odds + 0.3 unexplained + w variance + 5 max(variance − t, 0)²); 5 % of the known rows have
-a variance above t. Known classes choose w: each plays the stranger in turn.
+    s = relative + 0.3 odds + 0.15 unexplained + w variance + 10 max(variance − t, 0)²,
+
+and the score is ½ (1 + s / (1 + |s|)); 5 % of the known rows have a variance above t. Known classes choose w: each
+plays the stranger in turn.
 """
 
 from __future__ import annotations
@@ -27,76 +29,72 @@ import torch
 from torch import Tensor
 
 from gptree.model.leave_one_out import LeftOut, class_weights
+from gptree.model.relative_distance import RelativeDistance
 
 UNEXPLAINED, VARIANCE = 2, 3
-#: Of closeness, odds and what is unexplained; chosen once, on training rows of three sets of embeddings.
-WEIGHTS = (1.0, 0.5, 0.3)
+#: Of the relative distance, odds and what is unexplained; chosen once, on training rows of three sets of embeddings.
+WEIGHTS = (1.0, 0.3, 0.15)
 #: Of the variance: known classes choose; the first where they cannot tell.
-VARIANCE_WEIGHTS = (0.1, 0.3, 0.6)
-FAR, FAR_SHARE = 5.0, 0.05
+VARIANCE_WEIGHTS = (0.2, 0.5, 1.0)
+FAR, FAR_SHARE = 10.0, 0.05
 #: Usual standard deviations of the signs, which count as so many known rows: few rows do not tell them.
-USUAL, USUAL_ROWS = (0.2, 3.0, 0.2, 0.08), 2.0
+USUAL, USUAL_ROWS = (30.0, 3.0, 0.2, 0.08), 2.0
 NOISE = 0.03
-#: At most so many rows are in the regression; with more classes than that there is none.
+#: Distances are from at most so many rows; with more classes than that there are none.
 MOST_POINTS = 2048
 ROWS_AT_ONCE = 1024
 SMALLEST = 1e-6  # probability or share of variance whose logarithm is told from 0
 
 
-class ClassRegression:
-    """Regression of the class indicators on rows of unit length.
+class Distances:
+    """Two distances from known rows of unit length: the relative one from their classes, and the variance.
 
     Parameters
     ----------
     points : tensor (m, d)
     y : int64 tensor (m,)
         Class numbers.
-    n_classes : int
     """
 
-    def __init__(self, points: Tensor, y: Tensor, n_classes: int) -> None:
+    def __init__(self, points: Tensor, y: Tensor) -> None:
         self.points, self.y = points.double(), y
+        self.relative = RelativeDistance(self.points, y)
         K = _kernel(self.points, self.points)
         K.diagonal().add_(NOISE)
         self.precision = torch.cholesky_inverse(torch.linalg.cholesky(K))
-        self.coefficients = K.new_zeros(n_classes, len(y)).index_add_(0, y, self.precision).T.contiguous()  # P Y
 
     def at(self, x: Tensor) -> Tensor:
-        """Closeness and variance at new rows x (T, d) of unit length, (T, 2)."""
+        """Both at new rows x (T, d) of unit length, (T, 2)."""
         found = []
         for rows in x.double().split(ROWS_AT_ONCE):
-            k = _kernel(rows.clone(), self.points)  # a copy is aligned: the last bits of products depend on it
+            rows = rows.clone()  # a copy is aligned: the last bits of products depend on it
+            k = _kernel(rows, self.points)
             explained = (k @ self.precision).mul_(k).sum(1)
-            found.append(torch.stack([-(k @ self.coefficients).amax(1), 1.0 - explained], 1))
+            found.append(torch.stack([self.relative.at(rows), 1.0 - explained], 1))
         return torch.cat([self.points.new_zeros(0, 2), *found])
 
     def left_out(self) -> Tensor:
         """The same at the points, each without itself, (m, 2)."""
-        everyone, diagonal = torch.arange(len(self.y), device=self.y.device), self.precision.diagonal()
-        means = -self.coefficients / diagonal[:, None]
-        means[everyone, self.y] += 1.0
-        return torch.stack([-means.amax(1), 1.0 / diagonal - NOISE], 1)
+        return torch.stack([self.relative.left_out(), 1.0 / self.precision.diagonal() - NOISE], 1)
 
     def without_class(self) -> Tensor:
-        """The same at the points, each without all points of its class, and with the other classes alone, (m, 2)."""
-        found = self.points.new_empty(len(self.y), 2)
+        """The same at the points, each without all points of its class, (m, 2)."""
+        variance = self.points.new_empty(len(self.y))
         counts = torch.bincount(self.y)
         for count in counts.unique().tolist():  # classes of one size together
             rows = (counts[self.y] == count).nonzero()[:, 0]
             rows = rows[self.y[rows].argsort(stable=True)].view(-1, max(count, 1))
             block = torch.linalg.inv(self.precision[rows[:, :, None], rows[:, None]])
-            means = -block @ self.coefficients[rows]
-            means.scatter_(2, self.y[rows][:, :, None], -torch.inf)
-            found[rows] = torch.stack([-means.amax(2), block.diagonal(dim1=1, dim2=2) - NOISE], 2)
-        return found
+            variance[rows] = block.diagonal(dim1=1, dim2=2) - NOISE
+        return torch.stack([self.relative.without_class(), variance], 1)
 
 
 def _kernel(a: Tensor, b: Tensor) -> Tensor:
     return (a @ b.T).sub_(1.0).exp_()
 
 
-def regression_rows(y: np.ndarray, n_classes: int) -> np.ndarray:
-    """Which of the rows of classes y (n,), −1 for none, the regression is on: as many of each class as there is room.
+def distance_rows(y: np.ndarray, n_classes: int) -> np.ndarray:
+    """Which of the rows of classes y (n,), −1 for none, distances are from: as many of each class as there is room.
 
     None where there are more classes than room.
     """
@@ -113,7 +111,7 @@ def regression_rows(y: np.ndarray, n_classes: int) -> np.ndarray:
     return np.sort(order[number < most])
 
 
-def signs(best: Tensor, familiarity: Tensor, regression: Tensor) -> Tensor:
+def signs(best: Tensor, familiarity: Tensor, distances: Tensor) -> Tensor:
     """The four signs (n, 4).
 
     Parameters
@@ -122,12 +120,12 @@ def signs(best: Tensor, familiarity: Tensor, regression: Tensor) -> Tensor:
         Log-probability of the predicted class.
     familiarity : tensor (n,)
         `ForestModel.familiarity` of it.
-    regression : tensor (n, 2)
-        Closeness and variance.
+    distances : tensor (n, 2)
+        The relative one, and the variance.
     """
     against = torch.log((-torch.expm1(best.double())).clamp_min(SMALLEST)) - best.double()
     unexplained = torch.log((1.0 - familiarity.double()).clamp_min(SMALLEST))
-    return torch.stack([regression[:, 0], against, unexplained, regression[:, 1]], 1)
+    return torch.stack([distances[:, 0], against, unexplained, distances[:, 1]], 1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,37 +134,37 @@ class KnownSigns:
 
     known: Tensor
     """(n, 4) each row left out."""
-    regression: ClassRegression | None
+    distances: Distances | None
     points: Tensor
-    """(m,) rows of the regression."""
+    """(m,) rows that they are from."""
     left_out: LeftOut
 
     @cached_property
     def variance_weight(self) -> float:
         """The weight of the variance that tells best which classes are missing; see `choose_weight`."""
-        if self.regression is None:
+        if self.distances is None:
             return VARIANCE_WEIGHTS[0]
         own, other = self.left_out.own[self.points], self.left_out.other[self.points]
         alone = torch.log1p(-own.double().exp()).nan_to_num(neginf=0.0)
-        without = self.regression.without_class()
+        without = self.distances.without_class()
         strangers = signs((other - alone).clamp_max(0.0), self.left_out.familiarity[self.points], without)
         known = self.known[self.points]
-        return choose_weight(known.cpu().numpy(), strangers.cpu().numpy(), self.regression.y.cpu().numpy())
+        return choose_weight(known.cpu().numpy(), strangers.cpu().numpy(), self.distances.y.cpu().numpy())
 
 
 def known_signs(left_out: LeftOut, sphere: Tensor, y: np.ndarray, points: np.ndarray) -> KnownSigns:
     """Signs of the rows (n, d), of unit length, that left-out predictions were made for.
 
-    The regression is on the `points` (m,) among them, whose classes are y[points]; the others are new to it.
+    Distances are from the `points` (m,) among them, whose classes are y[points]; the others are new to these.
     """
     rows = torch.as_tensor(points, device=sphere.device)
-    part, regression = sphere.new_zeros(len(sphere), 2, dtype=torch.float64), None
+    part, distances = sphere.new_zeros(len(sphere), 2, dtype=torch.float64), None
     if len(points) > 0:
         classes = torch.as_tensor(y[points], device=sphere.device)
-        regression = ClassRegression(sphere[rows], classes, int(y.max()) + 1)
+        distances = Distances(sphere[rows], classes)
         others = torch.ones(len(sphere), dtype=torch.bool, device=sphere.device).index_fill_(0, rows, False)
-        part[others], part[rows] = regression.at(sphere[others]), regression.left_out()
-    return KnownSigns(signs(left_out.best, left_out.familiarity, part), regression, rows, left_out)
+        part[others], part[rows] = distances.at(sphere[others]), distances.left_out()
+    return KnownSigns(signs(left_out.best, left_out.familiarity, part), distances, rows, left_out)
 
 
 @dataclass(frozen=True, eq=False)
@@ -203,7 +201,7 @@ class NoveltyScore:
         standard = (signs - self.centre) / self.spread
         excess = np.maximum(standard[:, VARIANCE] - self.far, 0.0)
         total = _sum(standard, self.variance_weight) + FAR * np.square(excess)
-        return 0.5 * (1.0 + np.tanh(0.5 * total))
+        return 0.5 * (1.0 + total / (1.0 + np.abs(total)))
 
 
 def choose_weight(known: np.ndarray, strangers: np.ndarray, y: np.ndarray) -> float:

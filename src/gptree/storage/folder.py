@@ -172,6 +172,7 @@ def _without_copies(tensors: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], d
     stored: dict[str, Tensor] = {}
     aliases: dict[str, str] = {}
     known: dict[tuple[Any, ...], str] = {}
+    held: set[int] = set()
     for name, value in tensors.items():
         value = value.detach()
         place = (value.data_ptr(), value.shape, value.stride(), value.dtype)
@@ -181,7 +182,10 @@ def _without_copies(tensors: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], d
             aliases[name] = alias
         else:
             known[place] = name
-            stored[name] = value.cpu().clone(memory_format=torch.contiguous_format)
+            value = value.cpu().contiguous()
+            memory = value.untyped_storage().data_ptr()
+            stored[name] = value.clone() if memory in held else value  # each has memory of its own
+            held.add(memory)
     return stored, aliases
 
 

@@ -106,6 +106,7 @@ def restore(tensors: Mapping[str, Tensor], settings: Any, sizes: Sizes | None = 
     values = {
         item.name: _restored_field(name, item.name, hints.get(item.name, Any), tensors, settings, sizes)
         for item in fields(kind)
+        if item.default is not None or item.name in tensors or item.name in settings  # what a file may lack
     }
     names = {key.partition(".")[0] for key in tensors} | (settings.keys() - {"kind"})
     ensure(names <= values.keys(), f"{name} has the unknown parts {sorted(names - values.keys())!r:.80}.")

@@ -69,8 +69,8 @@ class PathSums:
         own = begin + self._own[leaves]
         small = (sums < SMALL[scores.dtype]).nonzero()[:, 0]
         sums = sums.log()
-        for k in small.tolist():
-            sums[k] = in_order.flatten()[ends[k] : ends[k + 1]].double().logsumexp(0)
+        if len(small) > 0:
+            sums[small] = _log_sums(in_order.flatten(), ends[small], ends[small + 1])
         outside = sums.new_full((len(classes), int(depth.max())), -torch.inf)
         outside[row, place] = sums[aside]
         within = torch.cat([outside[:, 1:], sums[own, None]], 1).flip(1).logcumsumexp(1).flip(1)
@@ -78,6 +78,15 @@ class PathSums:
         within, outside = within[row, place], outside[row, place]
         odds = torch.where(within == outside, 0.0, within - outside)  # −∞ on both sides says nothing
         return torch.where(self._right[where], -odds, odds), log_p
+
+
+def _log_sums(values: Tensor, starts: Tensor, ends: Tensor) -> Tensor:
+    """log Σ e^value over each of the intervals of values."""
+    number, place = ragged(ends - starts)
+    terms = values[starts[number] + place].double()
+    top = torch.segment_reduce(terms, "max", lengths=ends - starts)
+    top = torch.where(top > -torch.inf, top, 0.0)
+    return top + torch.segment_reduce((terms - top[number]).exp_(), "sum", lengths=ends - starts).log_()
 
 
 def ragged(sizes: Tensor) -> tuple[Tensor, Tensor]:
