@@ -27,6 +27,15 @@ FLAGS = ("no-sandbox", "disable-background-networking", "disable-component-updat
 FLAGS += ("disable-quic",)
 
 
+@pytest.fixture(scope="module")
+def few_random_features() -> Iterator[None]:
+    """For tests of growing models on data of a few dimensions."""
+    from small_sizes import small_random_features  # which imports the library
+
+    with small_random_features():
+        yield
+
+
 @pytest.fixture(scope="session")
 def chromium() -> Iterator[Any]:
     playwright = pytest.importorskip("playwright.sync_api", reason="pip install playwright")

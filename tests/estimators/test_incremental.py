@@ -31,7 +31,6 @@ from gptree import (
 from gptree.incremental import base as base_session
 from gptree.incremental import episodes
 from growing_pairs import KINDS, STRATEGIES, half_of_the_pairs, other_half_of_the_pairs, quarter_of_the_pairs
-from small_sizes import small_random_features
 
 D, BASE = 8, range(6)
 RNG = np.random.default_rng(0)
@@ -54,13 +53,8 @@ def rows(*classes: int, start: int = 0, stop: int = 5) -> np.ndarray:
 BASE_ROWS = rows(*BASE, stop=12)
 
 
-@pytest.fixture(scope="module", autouse=True)
-def few_random_features():
-    """Enough for data of eight dimensions; the sizes that the library uses have a test of their own."""
-    with small_random_features():
-        yield
-    fitted.cache_clear()
-    grown.cache_clear()
+#: The sizes that the library uses have a test of their own.
+pytestmark = pytest.mark.usefixtures("few_random_features")
 
 
 def make(kind: str, **parameters: Any):

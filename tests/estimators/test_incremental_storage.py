@@ -30,7 +30,6 @@ from gptree.experts import KernelRidge
 from gptree.incremental import memory_left_out
 from gptree.storage import StorageError
 from growing_pairs import KINDS, STRATEGIES, quarter_of_the_pairs
-from small_sizes import small_random_features
 
 RNG = np.random.default_rng(0)
 CENTRES = RNG.normal(size=(15, 8))
@@ -44,11 +43,7 @@ ALWAYS = {"random_state": 0, "device": "cpu"}
 each_kind = pytest.mark.parametrize("kind", KINDS)
 
 
-@pytest.fixture(scope="module", autouse=True)
-def few_random_features():
-    with small_random_features():
-        yield
-    fitted.cache_clear()
+pytestmark = pytest.mark.usefixtures("few_random_features")
 
 
 @cache

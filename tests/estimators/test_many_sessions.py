@@ -14,7 +14,6 @@ from gptree.incremental import sessions
 from gptree.incremental.exemplars import condensed
 from gptree.model import node_problems
 from gptree.tree import label_hashes
-from small_sizes import small_random_features
 
 RNG = np.random.default_rng(0)
 D, CLASSES, SHOTS, OLD = 6, 9, 4, 4
@@ -24,11 +23,7 @@ X = CENTRES[Y] + 0.35 * RNG.normal(size=(len(Y), D))
 TEST = np.arange(len(Y)) % 20 >= 12
 
 
-@pytest.fixture(scope="module", autouse=True)
-def few_random_features():
-    with small_random_features():
-        yield
-    fitted.cache_clear()
+pytestmark = pytest.mark.usefixtures("few_random_features")
 
 
 @cache

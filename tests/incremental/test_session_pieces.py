@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,16 +16,11 @@ from gptree.incremental import joined_kernels, memorised
 from gptree.incremental.journal import _named
 from gptree.incremental.sessions import _twins
 from gptree.maths.kernels import make_kernel, node_kernels
-from small_sizes import small_random_features
 
 BUDGET = 2**25
 
 
-@pytest.fixture(autouse=True)
-def few_random_features() -> Iterator[None]:
-    with small_random_features(lda=10, ridge=12), warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield
+pytestmark = [pytest.mark.usefixtures("few_random_features"), pytest.mark.filterwarnings("ignore")]
 
 
 def test_every_model_of_a_session_has_the_same_shares_of_the_budget(tmp_path: Path) -> None:

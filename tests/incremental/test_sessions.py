@@ -36,7 +36,6 @@ from gptree.inference import CoordinateAscent, FixedInducingPoints, Gibbs, Induc
 from gptree.maths import as_kernel, make_kernel
 from gptree.model import TrainingData, fit_forest
 from gptree.tree import ClassTree, build_tree
-from small_sizes import small_random_features
 
 LABELS = ["ant", "bee", "cat", "dog", "eel"]
 COUNTS = (9, 4, 12, 3, 7)
@@ -64,11 +63,7 @@ def identity(x: Tensor) -> Tensor:
     return x
 
 
-@pytest.fixture(scope="module", autouse=True)
-def few_random_features():
-    """Enough for data of six dimensions."""
-    with small_random_features(40, 50):
-        yield
+pytestmark = pytest.mark.usefixtures("few_random_features")
 
 
 def fitted(inference=SWEEPS, with_experts: bool = True, growth: Growth = GROWTH) -> tuple[BaseState, np.ndarray]:
@@ -267,7 +262,7 @@ def test_prior_means_of_new_nodes_are_log_odds_of_left_out_scores(
                 problem = found[int(nodes[v]) - n_fitted]
                 at = M[rows[problem.rows]]
                 odds = at[:, tree.left(v).tolist()].logsumexp(1) - at[:, tree.right(v).tolist()].logsumexp(1)
-                torch.testing.assert_close(problem.mean, odds)
+                torch.testing.assert_close(problem.mean, odds, rtol=1e-6, atol=1e-5)  # random features: single
                 checked += 1
     assert checked >= 2
 
