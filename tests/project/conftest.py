@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,13 @@ from project_cases import draws, ids
 
 from gptree import GPTreeClassifier, Growth
 from gptree.project import Project
+from small_sizes import small_random_features
+
+
+@pytest.fixture(scope="session", autouse=True)
+def few_random_features() -> Iterator[None]:
+    with small_random_features(lda=10, ridge=12):
+        yield
 
 
 @pytest.fixture(scope="session")
