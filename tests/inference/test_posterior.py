@@ -106,6 +106,25 @@ def test_explicit_inverses_and_triangular_solves_give_one_variance(n: int, monke
             torch.testing.assert_close(explicit[s, v], expected, rtol=1e-9, atol=1e-9)
 
 
+@torch.no_grad()
+def test_variances_and_precisions_at_their_own_points() -> None:
+    """As of other rows, asked about the points of the fit; those of the sites stand in any order, with others."""
+    dense, grams, _ = fit(DensePosterior)
+    assert isinstance(dense, DensePosterior)
+    K = grams.block(dense.nodes, dense.rows, dense.rows)
+    expected = dense.variance(dense.factoriser(grams)(ALL), K, K.diagonal(dim1=1, dim2=2))
+    held = dense.omega > 0
+    torch.testing.assert_close(dense.variance_at_rows(K)[held], expected[held], rtol=1e-10, atol=1e-10)
+    assert (dense.variance_at_rows(K)[~held] == 0).all()
+    sites, grams, _ = fit(SitesPosterior)
+    assert isinstance(sites, SitesPosterior)
+    root = torch.linalg.cholesky(grams.block(sites.nodes, sites.rows, sites.rows))
+    points = torch.randperm(len(grams.X), generator=torch.Generator().manual_seed(0)).expand(3, -1)
+    A = torch.linalg.solve_triangular(root, grams.block(sites.nodes, sites.rows, points), upper=False)
+    found, expected = sites.precisions_at(points, A), sites.precisions(grams, root)
+    torch.testing.assert_close(found.tril(), expected.tril(), rtol=1e-10, atol=1e-10)
+
+
 @pytest.mark.parametrize("kind", [DensePosterior, LinearPosterior])
 @torch.no_grad()
 def test_factors_of_some_draws(kind: type) -> None:

@@ -78,13 +78,13 @@ def test_draws_of_left_out_predictions_at_a_time(monkeypatch: pytest.MonkeyPatch
     model = fit(Gibbs(chains=5))
     posterior: Any = model.predictor.posteriors[0]
     seen: list[int] = []
-    variance = DensePosterior.variance
+    variance = DensePosterior.variance_at_rows
 
-    def counted(self: DensePosterior, factors: Any, cross: Any, prior: Any, draws: Any = slice(None)) -> Any:
-        seen.append(len(factors))
-        return variance(self, factors, cross, prior, draws)
+    def counted(self: DensePosterior, K: Any, draws: Any = slice(None)) -> Any:
+        seen.append(len(self.sites[draws]))
+        return variance(self, K, draws)
 
-    monkeypatch.setattr(DensePosterior, "variance", counted)
+    monkeypatch.setattr(DensePosterior, "variance_at_rows", counted)
     places = leave_one_out._Places(model, torch.as_tensor(data().y), None)
     whole = leave_one_out._kept_members(model, posterior, places, 10**9)
     assert seen == [5]

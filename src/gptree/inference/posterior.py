@@ -85,6 +85,15 @@ class DensePosterior:
         # paper (12)
         return prior - explained
 
+    def variance_at_rows(self, K: Tensor, draws: slice = slice(None)) -> Tensor:
+        """(S, V, N) at its own points, from k(X[rows], X[rows]) (V, N, N); 0 on padding."""
+        # Σ = Ω^−½ (I − B⁻¹) Ω^−½ with B = I + Ω^½ K Ω^½ = L Lᵀ
+        sites = self.sites[draws]
+        identity = torch.eye(K.shape[-1], dtype=K.dtype, device=K.device).expand(*sites.shape, -1)
+        inverse = torch.linalg.solve_triangular(FunctionSpace(K).factor(sites), identity, upper=False)
+        explained = 1.0 - inverse.square_().sum(-2)
+        return explained / sites.clamp_min(torch.finfo(K.dtype).tiny)
+
     def covariance(self, factors: Tensor, cross: Tensor, prior: Tensor) -> Tensor:
         """(S, V, T, T) from k(X[rows], x⋆) (V, N, T) and k(x⋆, x⋆) (V, T, T), as `variance`."""
         if cross.shape[1] <= EXPLICIT_ORDER:
@@ -269,6 +278,12 @@ class SitesPosterior(InducingPosterior):
             A = torch.linalg.solve_triangular(root[one], cross, upper=False).mT
             B.append(WeightSpace(A).precision(self.omega[None, one, :n])[0])
         return torch.cat(B)
+
+    def precisions_at(self, points: Tensor, A: Tensor) -> Tensor:
+        """The same from A = L_m⁻¹ k(X[rows], X[points]) (V, M, P) at points (V, P) that hold all of each node."""
+        omega = A.new_zeros(len(points), 1 + max(int(points.max()), int(self.points.max())))
+        omega.scatter_add_(1, self.points, self.omega)
+        return WeightSpace(A.mT).precision(omega.gather(1, points)[None])[0]
 
 
 NodePosterior = DensePosterior | LinearPosterior | SparsePosterior | SitesPosterior

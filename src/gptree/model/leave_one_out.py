@@ -23,7 +23,16 @@ from torch import Tensor
 from torch.nn.functional import logsigmoid
 
 from gptree.experts import LeftOutScores, in_chunks
-from gptree.inference import DensePosterior, InducingPosterior, LinearPosterior, NodePosterior, PredictAt, select
+from gptree.inference import (
+    DensePosterior,
+    InducingPosterior,
+    LinearPosterior,
+    NodePosterior,
+    PredictAt,
+    SitesPosterior,
+    select,
+)
+from gptree.maths import cholesky, covariance_root
 from gptree.maths.polya_gamma import pg_mean
 from gptree.maths.quadrature import log_mean_exp, log_sigmoid_expectation
 from gptree.model.forest import ForestModel
@@ -316,11 +325,18 @@ def _members(model: ForestModel, posterior: NodePosterior, places: _Places) -> I
     for some in torch.arange(len(posterior.nodes), device=inside.device).split(nodes):
         part = select(posterior, some)
         assert isinstance(part, InducingPosterior)
-        factors = part.factoriser(model.predictor.grams)(slice(None))
         # each node's points first, in their order; nodes with fewer than others repeat whoever comes next
         points = inside[some].sort(dim=1, descending=True).indices[:, : int(inside[some].sum(1).max())]
-        for chunk in points.split(max(1, work // (4 * inducing * len(some))), dim=1):
+        chunks = points.split(max(1, work // (4 * inducing * len(some))), dim=1)
+        whole = len(chunks) == 1 and isinstance(part, SitesPosterior) and _holds_all(inside[some], part)
+        factors = None if whole else part.factoriser(model.predictor.grams)(slice(None))
+        for chunk in chunks:
             yield _sparse_members(model, part, factors, places, chunk, inside[some].gather(1, chunk))
+
+
+def _holds_all(inside: Tensor, part: SitesPosterior) -> bool:
+    """Whether the points that were in each node's fit are still inside (V, n)."""
+    return bool((inside.gather(1, part.points) | (part.omega == 0)).all())
 
 
 def _kept_members(
@@ -328,22 +344,24 @@ def _kept_members(
 ) -> _Members:
     """The points of a posterior that keeps them, padding left out."""
     grams, rows = model.predictor.grams, posterior.rows
-    prior = places.prior(posterior.nodes, rows)
-    if isinstance(posterior, DensePosterior):
-        cross = grams.block(posterior.nodes, rows, rows)
+    dense = isinstance(posterior, DensePosterior)
+    if dense:
+        cross, prior = grams.block(posterior.nodes, rows, rows), places.prior(posterior.nodes, rows)
     else:
         assert grams.features is not None
         cross = grams.features[rows].mT
         prior = cross.square().sum(-2)
     mean = (posterior.weights.transpose(0, 1) @ cross).transpose(0, 1)
     variance = torch.empty_like(posterior.sites)
-    factors = posterior.factoriser(grams)
     step = max(1, work // (3 * max(posterior.factor_numbers, rows.numel())))
     for start in range(0, len(variance), step):
         draws = slice(start, min(start + step, len(variance)))
-        variance[draws] = posterior.variance(factors(draws), cross, prior, draws).clamp_min(0.0)
+        if isinstance(posterior, DensePosterior):
+            variance[draws] = posterior.variance_at_rows(cross, draws)
+        else:
+            variance[draws] = posterior.variance(posterior.factoriser(grams)(draws), cross, prior, draws)
+    variance.clamp_min_(0.0)  # rounding
     held = posterior.omega[0] > 0
-    dense = isinstance(posterior, DensePosterior)
     return _Members(
         nodes=posterior.nodes.unsqueeze(1).expand_as(rows)[held],
         points=rows[held],
@@ -357,14 +375,22 @@ def _kept_members(
 
 
 def _sparse_members(
-    model: ForestModel, part: InducingPosterior, factors: Tensor, places: _Places, points: Tensor, held: Tensor
+    model: ForestModel, part: InducingPosterior, factors: Tensor | None, places: _Places, points: Tensor, held: Tensor
 ) -> _Members:
-    """Some points (V, P) of nodes with inducing points, those that the nodes hold (V, P)."""
-    root, factor = factors
-    cross = model.predictor.grams.block(part.nodes, part.rows, points)
-    prior = places.prior(part.nodes, points)
+    """Some points (V, P) of nodes with inducing points, those that the nodes hold (V, P).
+
+    Without factors, of nodes whose points are all here: their precision is made of what is computed anyway.
+    """
+    grams = model.predictor.grams
+    cross, prior = grams.block(part.nodes, part.rows, points), places.prior(part.nodes, points)
+    root = covariance_root(grams.block(part.nodes, part.rows, part.rows))[0] if factors is None else factors[0]
     # at the inducing points themselves L_m⁻¹ K_mm = L_mᵀ
     a = root.mT if torch.equal(points, part.rows) else torch.linalg.solve_triangular(root, cross, upper=False)
+    if factors is None:
+        assert isinstance(part, SitesPosterior)
+        factor = cholesky(part.precisions_at(points, a))
+    else:
+        factor = factors[1]
     variance = torch.linalg.solve_triangular(factor, a, upper=False).square_().sum(-2)
     mean = (part.weights.transpose(0, 1) @ cross).transpose(0, 1)
     return _Members(
