@@ -449,7 +449,8 @@ class _Moments:
             return x if basis is None else x @ basis
 
         def class_means(basis: Tensor | None) -> Tensor:
-            sums = examples.X.new_zeros(examples.n_classes, d if basis is None else basis.shape[1])
+            shape = examples.n_classes, d if basis is None else basis.shape[1]
+            sums = examples.X.new_zeros(shape, dtype=torch.result_type(examples.X, weights))
             for some in blocks:
                 sums.index_add_(0, examples.y[some], coordinates(some, basis) * weights[some, None])
             return sums.div_(examples.counts[:, None])
