@@ -103,8 +103,9 @@ class Sums(nn.Module):
             self.register_buffer(name, values.int() if few else values)  # as the library of sparse matrices has them
         self.register_buffer("weights", weights)
         with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "Sparse CSR tensor support is in beta state")
-            self._matrix(check=True)  # which says so once
+            for said in ("Sparse CSR tensor support is in beta state", "Sparse invariant checks are implicitly"):
+                warnings.filterwarnings("ignore", said)
+            self._matrix(check=True)  # which says both once
 
     def forward(self, values: Tensor) -> Tensor:
         return self._matrix() @ values

@@ -81,7 +81,7 @@ def _add_jitter(matrices: Tensor, jitter: Tensor) -> Tensor:
 
 
 #: Triangular matrices up to about this order are inverted by solving; larger ones by products of their blocks.
-SOLVED_ORDER = 64
+SOLVED_ORDER = 32
 #: Products of triangular matrices go by blocks of at most this order, and leave out those that are zero.
 BLOCK_ORDER = 512
 #: Products with triangular matrices of at least this order go by halves.
