@@ -103,6 +103,18 @@ def test_a_density_knows_the_labels_of_its_points_and_a_pool_what_all_of_its_exp
 EXPERTS = [LDA(), KernelRidge(), Ridge((0.1, 1.0, 10.0)), KernelDensity()]
 
 
+def test_scores_that_are_not_kept_are_those_that_are(monkeypatch):
+    """Of some rows, of one, and of none."""
+    examples = examples_of(UNEQUAL, 6)
+    fitted = LDA().fit(examples).expert
+    kept, computed = (LeftOutScores(fitted, examples.X, examples.y, examples.n_classes) for _ in range(2))
+    expected = kept.dense()
+    monkeypatch.setattr("gptree.experts.left_out.MOST_KEPT", 0)
+    for rows in (torch.tensor([3, 1]), 2, torch.zeros(0, dtype=torch.long)):
+        torch.testing.assert_close(computed[rows], expected[rows])
+    assert computed._kept is None
+
+
 @pytest.mark.parametrize("expert", EXPERTS, ids=lambda expert: type(expert).__name__)
 class TestEveryExpert:
     def test_computing_in_chunks_changes_nothing(self, expert, monkeypatch):

@@ -59,7 +59,7 @@ class LeftOutScores:
             log_p = self._kept[rows]
         else:
             asked = torch.arange(len(self.X), device=self.X.device)[rows]
-            log_p = self._computed(asked.reshape(-1)).view(*asked.shape, -1)
+            log_p = self._computed(asked.reshape(-1)).view(*asked.shape, self.n_classes)
         return log_p if self.log_prior is None else log_p + self.log_prior.view(-1)
 
     @cached_property
