@@ -5,6 +5,12 @@ Which unlabelled rows should be labelled next?
 Those of `suggest`: on Banking77 the area under its curve is {mean area | suggest | data=banking77} %, that of the
 smallest margin {mean area | margin | data=banking77} %, of random choice {mean area | random | data=banking77} %.
 
+Findings
+--------
+- BALD, entropy and novelty are behind random choice nearly everywhere: they take strange rows, which say little about
+  others, and many alike at once. On Banking77 BALD's area is {mean area | BALD | data=banking77} %, on digits {mean area
+  | BALD | data=digits} % (random: {mean area | random | data=digits} %).
+
 Set-up
 ------
 Start: two labels each of a random half of the classes; nothing is known of the other half, not even that it exists.

@@ -9,8 +9,7 @@ On Omniglot, 1,623 characters with five drawings each, {mean top-1 | method=gptr
 drawings are right with an NLL of {mean NLL | method=gptree, tree | data=omniglot}; nearest means by faiss have {mean
 top-1 | method=nearest means, faiss | data=omniglot} % and {mean NLL | method=nearest means, faiss | data=omniglot},
 napkinXC {mean top-1 | method=napkinXC, HSM | data=omniglot} % and {mean NLL | method=napkinXC, HSM | data=omniglot}. On
-an H200, beside other work, a tree of 100,000 classes was fitted in a little more than two minutes (below); on two cores
-it has not been.
+an H200 a tree of 100,000 classes is fitted in little more than a minute (below).
 
 Findings
 --------

@@ -13,6 +13,9 @@ Findings
   %.
 - After 1,000 sessions, 10,600 classes, the logarithmic strategy has {mean accuracy | logarithmic | sessions=1000} %
   and trees of height {mean height | logarithmic | sessions=1000}.
+- A thousand sessions are too many for what 600 base classes chose once and for all (the map of features, covariances,
+  how sure to be): the ECE is {mean ECE | logarithmic | sessions=1000} %, and a tree that is fitted to 10,000 such
+  classes at once is right about twice as often ([many classes](many-classes.md)). Refit by then.
 - The experts score the rows of a session for every class, and the rows of earlier classes that a new root sees for
   every novel one.
 
