@@ -8,8 +8,8 @@ smallest margin {mean area | margin | data=banking77} %, of random choice {mean 
 Findings
 --------
 - BALD, entropy and novelty are behind random choice nearly everywhere: they take strange rows, which say little about
-  others, and many alike at once. On Banking77 BALD's area is {mean area | BALD | data=banking77} %, on digits {mean area
-  | BALD | data=digits} % (random: {mean area | random | data=digits} %).
+  others, and many alike at once. On Banking77 BALD's area is {mean area | BALD | data=banking77} %, on digits {mean
+  area | BALD | data=digits} % (random: {mean area | random | data=digits} %).
 
 Set-up
 ------
