@@ -24,12 +24,12 @@ X = RNG.normal(size=(3, 64))[Y] + RNG.normal(size=(600, 64))
 def test_the_peak_stays_within_the_smallest_budget() -> None:
     """In a process of its own. The whole size takes minutes, see `memory_peak.py`."""
     script = Path(__file__).with_name("memory_peak.py")
-    arguments = [sys.executable, str(script), "3000", "512", "4", "0", "lda"]
+    arguments = [sys.executable, str(script), "2000", "384", "4", "0", "lda"]
     environment = os.environ | {"MALLOC_MMAP_THRESHOLD_": str(2**20)}  # arrays go back as soon as nobody holds them
     process = subprocess.run(arguments, capture_output=True, text=True, timeout=300, env=environment)
     assert process.returncode == 0, process.stderr
     found = json.loads(process.stdout)
-    assert found["budget"] < 10 * X.itemsize * 3_000 * 512  # a handful of copies of the features
+    assert found["budget"] < 10 * X.itemsize * 2_000 * 384  # a handful of copies of the features
     assert found["fit"] <= 1.1 * found["budget"]
     assert found["predict_proba"] <= 1.1 * found["budget"]
 
