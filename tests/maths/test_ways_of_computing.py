@@ -190,6 +190,7 @@ def test_orders_at_which_the_way_changes(monkeypatch: pytest.MonkeyPatch) -> Non
 )  # fmt: skip
 def test_blocks_of_triangular_inverses(n: int, solved: int, padded: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """At most 2.5 times the order that is solved, where that spares padding."""
+    monkeypatch.setattr(linalg, "SOLVED_ORDER", 64)
     blocks = watch(monkeypatch, linalg, "_diagonal_blocks")
     linalg.triangular_inverse(torch.eye(n))
     assert (blocks.arguments[0][1], blocks.arguments[0][0].shape[-1]) == (solved, padded)

@@ -15,7 +15,7 @@ from gptree.project import Project
 from small_sizes import small_random_features
 
 
-@pytest.fixture(scope="session", autouse=True)
+@pytest.fixture(scope="module", autouse=True)
 def few_random_features() -> Iterator[None]:
     with small_random_features(lda=10, ridge=12):
         yield
@@ -28,7 +28,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     X = np.concatenate([draws("ant", 6, 0), draws("bee", 6, 1)])
     labels = ["ant"] * 6 + ["bee"] * 6
     names = ids("ant", "base", 6) + ids("bee", "base", 6)
-    model = GPTreeClassifier(growth=Growth(), random_state=0).fit(X.astype(np.float32), labels, ids=names)  # one tree
+    with small_random_features(lda=10, ridge=12):  # before those of the module
+        model = GPTreeClassifier(growth=Growth(), random_state=0).fit(X.astype(np.float32), labels, ids=names)
     project = Project.create(folder, X, labels=labels, ids=names, author="Ada", model=model)
     known = ("ant", "bee", "cow")
     project.import_rows(
