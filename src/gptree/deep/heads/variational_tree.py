@@ -46,7 +46,8 @@ class VariationalTree(Settings):
         classes. "balanced" is that times a number which makes it as large as with "equal", so that a learning rate that
         suits the one suits the other.
     dtype : "float64" or "float32"
-        Of everything in the head. Data-centre GPUs factorise as fast in double precision as in single.
+        Of everything in the head. With thousands of points a step in single precision takes about 60 % of the
+        time on a data-centre GPU, and far less on others.
 
     Examples
     --------
