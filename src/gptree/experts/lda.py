@@ -243,9 +243,12 @@ class FittedLDA(FittedExpert):
         return tempered_at(scorer, self.shrinkage, self.temperature, examples)
 
     def at_exemplars(self, exemplars: Examples) -> LeftOutAt:
+        # of few examples in many dimensions 1 − a rᵀAr has no digits left in single precision
+        lda = self if self.basis.dtype == torch.float64 else _double(self)
+
         def at(rows: Tensor) -> Tensor:
-            x, y = self.whitened(exemplars.X[rows]), exemplars.y[rows]
-            scores = self.left_out(x, y, torch.ones_like(y, dtype=torch.bool), exemplars.weights[rows])
+            x, y = lda.whitened(exemplars.X[rows]), exemplars.y[rows]
+            scores = lda.left_out(x, y, torch.ones_like(y, dtype=torch.bool), exemplars.weights[rows])
             return fill_own(scores, exemplars, rows).mul_(self.temperature)
 
         return at
