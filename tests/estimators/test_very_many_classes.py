@@ -16,6 +16,7 @@ from gptree.estimators import state, top_k
 from gptree.experts import FittedShortlist, KernelRidge, density, lda, shortlist
 from gptree.inference import CoordinateAscent
 from gptree.model import beam as beam_search
+from gptree.model import node_sums
 from gptree.tree import PathSums, node_log_odds
 from tree.random_trees import random_tree
 
@@ -55,8 +56,10 @@ def spread(model: Any, k: int, beam: int | None) -> np.ndarray:
     ids=["prior", "forest", "chain"],
 )
 def test_a_beam_of_all_nodes_is_the_whole_model(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in {"POINTS": 50, "PIECE_NUMBERS": 1, "PIECE_ROWS": 4}.items():
+    for name, value in {"PIECE_ROWS": 8, "STRIP_NUMBERS": 3 * C, "WINDOW": 4}.items():
         monkeypatch.setattr(beam_search, name, value)
+    for name, value in {"MOST_ROWS": 3, "GATHERED": 50 * D}.items():
+        monkeypatch.setattr(node_sums, name, value)
     p = model.fit(X, Y).predict_proba(X_NEW)
     np.testing.assert_allclose(spread(model, C, beam=C), p, rtol=0, atol=1e-12)
     for beam in (1, 3):
