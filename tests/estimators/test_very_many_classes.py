@@ -13,7 +13,7 @@ from joblib.externals.loky.process_executor import TerminatedWorkerError
 
 from gptree import GPForestClassifier, GPTreeClassifier, InducingPoints, load_model
 from gptree.estimators import state, top_k
-from gptree.experts import FittedShortlist, KernelRidge, density, lda, shortlist
+from gptree.experts import FittedPool, FittedShortlist, KernelRidge, density, lda, pool, shortlist
 from gptree.inference import CoordinateAscent
 from gptree.model import beam as beam_search
 from gptree.model import node_sums
@@ -31,8 +31,9 @@ X_NEW = RNG.normal(size=(15, D))
 @pytest.fixture
 def many(monkeypatch: pytest.MonkeyPatch) -> None:
     """What happens beyond 2,000 classes, with 30."""
-    for module in (shortlist, lda, density, state):
+    for module in (shortlist, pool, lda, density, state):
         monkeypatch.setattr(module, "MANY_CLASSES", 10)
+    monkeypatch.setattr(shortlist, "MANY_ROWS", 10)
     monkeypatch.setattr(top_k, "BEAM_FROM", 10)
     monkeypatch.setattr(shortlist, "SHORTLIST", 12)
     monkeypatch.setattr(KernelRidge, "pays", lambda self, n_classes: False)
@@ -117,9 +118,12 @@ def test_models_without_beam_search_say_so(parameters: dict[str, Any]) -> None:
 class TestManyClasses:
     """Single precision: what is promised in double to 1e-8 holds to 1e-4 in probability."""
 
-    def test_beam_file_novelty_and_growth(self, tmp_path: Path) -> None:
+    @pytest.mark.parametrize("kind", [FittedShortlist, FittedPool])
+    def test_beam_file_novelty_and_growth(self, kind: type, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        if kind is FittedPool:
+            monkeypatch.setattr(shortlist, "MANY_ROWS", len(X))
         model = GPTreeClassifier(random_state=0).fit(X, Y)
-        assert isinstance(model.state_.experts, FittedShortlist)
+        assert type(model.state_.experts) is kind
         p = model.predict_proba(X_NEW)
         np.testing.assert_allclose(p.sum(1), 1, atol=1e-9)
         np.testing.assert_allclose(spread(model, C, beam=C), p, rtol=0, atol=1e-5)
