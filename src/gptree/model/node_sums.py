@@ -17,7 +17,7 @@ GRID = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, *(256 * 2**
 #: A node answers so many rows at most with one product.
 MOST_ROWS = 128
 #: Coordinates of points and rows that are gathered at a time: on a processor, what its cache holds.
-GATHERED, GATHERED_CUDA = 2**19, 2**28
+GATHERED, GATHERED_CUDA = 2**19, 2**26
 
 
 class NodeSums:
