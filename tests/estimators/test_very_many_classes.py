@@ -10,10 +10,22 @@ import pytest
 import torch
 from joblib import Parallel
 from joblib.externals.loky.process_executor import TerminatedWorkerError
+from sklearn.naive_bayes import GaussianNB
 
 from gptree import GPForestClassifier, GPTreeClassifier, InducingPoints, load_model
 from gptree.estimators import state, top_k
-from gptree.experts import FittedPool, FittedShortlist, KernelRidge, density, lda, pool, shortlist
+from gptree.experts import (
+    LDA,
+    FittedPool,
+    FittedShortlist,
+    KernelRidge,
+    Pool,
+    SklearnExpert,
+    density,
+    lda,
+    pool,
+    shortlist,
+)
 from gptree.inference import CoordinateAscent
 from gptree.model import beam as beam_search
 from gptree.model import node_sums
@@ -138,6 +150,11 @@ class TestManyClasses:
         grown = again.add_classes(novel, [C] * 4)
         assert (grown.predict(novel) == C).mean() > 0.5
         np.testing.assert_allclose(grown.undo().predict_proba(X_NEW), p, rtol=0, atol=1e-12)
+
+    def test_a_beam_around_an_expert_that_is_code(self) -> None:
+        experts = Pool((LDA(), SklearnExpert(GaussianNB())))
+        model = GPTreeClassifier(random_state=0, prior_mean=experts).fit(X, Y)
+        np.testing.assert_allclose(spread(model, C, beam=C), model.predict_proba(X_NEW), rtol=0, atol=1e-5)
 
     def test_the_order_of_rows_and_a_rotation(self) -> None:
         p = GPForestClassifier(random_state=0, n_estimators=2).fit(X, Y).predict_proba(X_NEW)

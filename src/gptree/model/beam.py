@@ -13,9 +13,10 @@ import math
 import torch
 from torch import Tensor
 
+from gptree.experts import FittedExpert
 from gptree.inference import DensePosterior, InducingPosterior
 from gptree.inference.layer import Stationary
-from gptree.maths.frozen import Rows, log_sigmoids
+from gptree.maths.frozen import Parts, Rows, log_sigmoids
 from gptree.model.forest import ForestModel, piece_rows
 from gptree.model.node_sums import NodeSums
 from gptree.model.prediction import Prediction, unit_rows
@@ -45,10 +46,18 @@ class Beam:
         One that `takes` accepts.
     dtype : torch.dtype
         What it computes in.
+    experts : FittedExpert, optional
+        Asked instead of those of the prediction, whose inner products are those that its nodes need.
     """
 
-    def __init__(self, prediction: Prediction, model: ForestModel, dtype: torch.dtype) -> None:
+    def __init__(
+        self, prediction: Prediction, model: ForestModel, dtype: torch.dtype, experts: FittedExpert | None = None
+    ) -> None:
         self._prediction, self._dtype, self._n_classes = prediction, dtype, model.n_classes
+        self._experts, parts = prediction.experts, Parts()
+        if experts is not None:
+            self._experts = experts.frozen(parts)
+            parts.shared()
         self._sums = NodeSums(model.predictor, dtype)
         self._budget = model.memory_budget // (4 * dtype.itemsize)
         self._trees = [_Tree(tree, nodes) for tree, nodes in zip(model.trees, model.node_of, strict=True)]
@@ -105,10 +114,10 @@ class Beam:
     def _scores(self, x: Tensor) -> Tensor:
         """The experts' scores, the best of each row 0."""
         prediction, prior = self._prediction, self._prediction.log_prior
-        if prediction.experts is None:
+        if self._experts is None:
             scores = torch.zeros(len(x), prediction.n_classes, dtype=self._dtype, device=x.device)
         else:
-            scores = prediction.experts(Rows(x if prediction.unit_length else unit_rows(x))).to(self._dtype)
+            scores = self._experts(Rows(x if prediction.unit_length else unit_rows(x))).to(self._dtype)
         scores = scores if prior is None else scores + prior.to(self._dtype)
         return (scores - scores.amax(1, keepdim=True)).clamp_(min=FLOOR[self._dtype])
 
