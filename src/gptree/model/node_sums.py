@@ -13,7 +13,7 @@ from gptree.maths.frozen import Parts
 from gptree.tree import ragged
 
 #: Nodes are asked together as if they had as many points, and as if as many rows asked: the next of these numbers.
-GRID = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, *(256 * 2**k for k in range(1, 40)))
+GRID = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, *(256 * 2**k for k in range(1, 21)))
 #: A node answers so many rows at most with one product.
 MOST_ROWS = 128
 #: Coordinates of points and rows that are gathered at a time: on a processor, what its cache holds.
