@@ -10,12 +10,25 @@ import pytest
 import torch
 from joblib import Parallel
 from joblib.externals.loky.process_executor import TerminatedWorkerError
+from sklearn.naive_bayes import GaussianNB
 
 from gptree import GPForestClassifier, GPTreeClassifier, InducingPoints, load_model
 from gptree.estimators import state, top_k
-from gptree.experts import FittedShortlist, KernelRidge, density, lda, shortlist
+from gptree.experts import (
+    LDA,
+    FittedPool,
+    FittedShortlist,
+    KernelRidge,
+    Pool,
+    SklearnExpert,
+    density,
+    lda,
+    pool,
+    shortlist,
+)
 from gptree.inference import CoordinateAscent
 from gptree.model import beam as beam_search
+from gptree.model import node_sums
 from gptree.tree import PathSums, node_log_odds
 from tree.random_trees import random_tree
 
@@ -30,8 +43,9 @@ X_NEW = RNG.normal(size=(15, D))
 @pytest.fixture
 def many(monkeypatch: pytest.MonkeyPatch) -> None:
     """What happens beyond 2,000 classes, with 30."""
-    for module in (shortlist, lda, density, state):
+    for module in (shortlist, pool, lda, density, state):
         monkeypatch.setattr(module, "MANY_CLASSES", 10)
+    monkeypatch.setattr(shortlist, "MANY_ROWS", 10)
     monkeypatch.setattr(top_k, "BEAM_FROM", 10)
     monkeypatch.setattr(shortlist, "SHORTLIST", 12)
     monkeypatch.setattr(KernelRidge, "pays", lambda self, n_classes: False)
@@ -55,8 +69,10 @@ def spread(model: Any, k: int, beam: int | None) -> np.ndarray:
     ids=["prior", "forest", "chain"],
 )
 def test_a_beam_of_all_nodes_is_the_whole_model(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in {"POINTS": 50, "PIECE_NUMBERS": 1, "PIECE_ROWS": 4}.items():
+    for name, value in {"PIECE_ROWS": 8, "STRIP_NUMBERS": 3 * C, "WINDOW": 4}.items():
         monkeypatch.setattr(beam_search, name, value)
+    for name, value in {"MOST_ROWS": 3, "GATHERED": 50 * D}.items():
+        monkeypatch.setattr(node_sums, name, value)
     p = model.fit(X, Y).predict_proba(X_NEW)
     np.testing.assert_allclose(spread(model, C, beam=C), p, rtol=0, atol=1e-12)
     for beam in (1, 3):
@@ -114,9 +130,12 @@ def test_models_without_beam_search_say_so(parameters: dict[str, Any]) -> None:
 class TestManyClasses:
     """Single precision: what is promised in double to 1e-8 holds to 1e-4 in probability."""
 
-    def test_beam_file_novelty_and_growth(self, tmp_path: Path) -> None:
+    @pytest.mark.parametrize("kind", [FittedShortlist, FittedPool])
+    def test_beam_file_novelty_and_growth(self, kind: type, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        if kind is FittedPool:
+            monkeypatch.setattr(shortlist, "MANY_ROWS", len(X))
         model = GPTreeClassifier(random_state=0).fit(X, Y)
-        assert isinstance(model.state_.experts, FittedShortlist)
+        assert type(model.state_.experts) is kind
         p = model.predict_proba(X_NEW)
         np.testing.assert_allclose(p.sum(1), 1, atol=1e-9)
         np.testing.assert_allclose(spread(model, C, beam=C), p, rtol=0, atol=1e-5)
@@ -131,6 +150,11 @@ class TestManyClasses:
         grown = again.add_classes(novel, [C] * 4)
         assert (grown.predict(novel) == C).mean() > 0.5
         np.testing.assert_allclose(grown.undo().predict_proba(X_NEW), p, rtol=0, atol=1e-12)
+
+    def test_a_beam_around_an_expert_that_is_code(self) -> None:
+        experts = Pool((LDA(), SklearnExpert(GaussianNB())))
+        model = GPTreeClassifier(random_state=0, prior_mean=experts).fit(X, Y)
+        np.testing.assert_allclose(spread(model, C, beam=C), model.predict_proba(X_NEW), rtol=0, atol=1e-5)
 
     def test_the_order_of_rows_and_a_rotation(self) -> None:
         p = GPForestClassifier(random_state=0, n_estimators=2).fit(X, Y).predict_proba(X_NEW)

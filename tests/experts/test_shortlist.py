@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -18,6 +20,7 @@ from gptree.experts import (
     Pool,
     density,
     lda,
+    pool,
     shortlist,
 )
 from gptree.experts.scorers import with_tail
@@ -34,11 +37,9 @@ def examples_of(counts: str, weighted: bool = False) -> Examples:
 
 
 def fit(examples: Examples, monkeypatch: pytest.MonkeyPatch, size: int) -> tuple[FittedShortlist, torch.Tensor]:
-    monkeypatch.setattr(shortlist, "MANY_CLASSES", 5)
     for module in (lda, density):
         monkeypatch.setattr(module, "MANY_CLASSES", 5)
-    monkeypatch.setattr(shortlist, "SHORTLIST", size)
-    found = POOL.fit(examples)
+    found = replace(POOL, shortlist=size).fit(examples)
     assert isinstance(found.expert, FittedShortlist)
     return found.expert, found.left_out
 
@@ -51,25 +52,46 @@ def test_a_shortlist_of_all_classes_is_the_whole_pool(
     examples = examples_of(counts, weighted)
     whole = POOL.fit(examples)
     assert type(whole.expert) is FittedPool
-    pool, left_out = fit(examples, monkeypatch, size=12)
-    torch.testing.assert_close(pool.weights, whole.expert.weights, rtol=0, atol=1e-3)
+    fitted, left_out = fit(examples, monkeypatch, size=12)
+    torch.testing.assert_close(fitted.weights, whole.expert.weights, rtol=0, atol=1e-3)
     known = examples.usable  # of a class without its only example a shortlist knows another average
     torch.testing.assert_close(left_out.double().exp()[known], whole.left_out.exp()[known], rtol=0, atol=1e-4)
     X_new = blobs([2] * 12, 6, seed=8)[0]
-    found, expected = pool.log_probabilities(X_new), whole.expert.log_probabilities(X_new)
+    found, expected = fitted.log_probabilities(X_new), whole.expert.log_probabilities(X_new)
     torch.testing.assert_close(found.exp(), expected.exp(), rtol=0, atol=1e-4)
+
+
+def test_a_shortlist_is_for_many_classes_and_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    examples = examples_of("equal")
+    whole = POOL.fit(examples)
+    for module in (lda, density, pool, shortlist):
+        monkeypatch.setattr(module, "MANY_CLASSES", 5)
+    single = POOL.fit(examples)
+    assert type(single.expert) is FittedPool
+    assert single.expert.weights.dtype == examples.X.dtype
+    torch.testing.assert_close(single.left_out.double().exp(), whole.left_out.exp(), rtol=0, atol=1e-4)
+    monkeypatch.setattr(shortlist, "MANY_ROWS", len(examples) - 1)
+    found = POOL.fit(examples).expert
+    assert isinstance(found, FittedShortlist)
+    assert found.size == shortlist.SHORTLIST
+    assert type(Pool((KernelDensity(), LDA())).fit(examples).expert) is FittedPool
+
+
+def test_shortlists_that_are_none() -> None:
+    with pytest.raises(ValueError, match="shortlist must be at least 1"):
+        Pool(shortlist=0)
 
 
 def test_scores_on_a_shortlist_are_those_of_the_density(monkeypatch: pytest.MonkeyPatch) -> None:
     """And left-out scores are computed again from the fitted expert."""
     examples = examples_of("unequal")
-    pool, left_out = fit(examples, monkeypatch, size=4)
-    again = LeftOutScores(pool, examples.X, examples.y, 12).dense()
+    fitted, left_out = fit(examples, monkeypatch, size=4)
+    again = LeftOutScores(fitted, examples.X, examples.y, 12).dense()
     torch.testing.assert_close(again.double(), left_out.double(), rtol=0, atol=1e-5)
-    density = pool.experts[1]
+    density = fitted.experts[1]
     assert isinstance(density, FittedKernelDensity)
     rows, classes = torch.arange(len(examples)), torch.arange(12).expand(len(examples), -1)
-    found = pool.densities_at(examples)(rows, classes)[0] / density.temperature
+    found = fitted.densities_at(examples)(rows, classes)[0] / density.temperature
     expected = density_scores(examples, density.sharpness)
     several = examples.sizes > 1
     torch.testing.assert_close(found[:, several].double(), expected[:, several], rtol=0, atol=1e-4)
@@ -89,9 +111,9 @@ def test_the_slope_of_the_tail() -> None:
     guide = torch.randn(3, 500, generator=torch.Generator().manual_seed(0))
     other = 0.7 * guide + torch.tensor([[1.0], [2.0], [3.0]])
     other.scatter_(1, guide.topk(100).indices, 50.0)  # what the shortlist says does not count
-    assert tail_slope(guide, other) == pytest.approx(0.7, abs=1e-5)
-    assert tail_slope(guide, -other) == 0.0
-    assert tail_slope(guide[:, :50], other[:, :50]) == 0.0  # no tail
+    assert tail_slope(guide, other, 100) == pytest.approx(0.7, abs=1e-5)
+    assert tail_slope(guide, -other, 100) == 0.0
+    assert tail_slope(guide[:, :50], other[:, :50], 100) == 0.0  # no tail
 
 
 def test_left_out_masses_of_some_classes() -> None:

@@ -6,13 +6,16 @@ import errno
 import os
 import resource
 import stat
+import tracemalloc
 from pathlib import Path
 
 import pytest
 import torch
 from matplotlib.figure import Figure
+from safetensors.torch import save
 
 from gptree.storage import StorageError, clear_left_overs, read_folder, write_atomically, write_figure, write_folder
+from gptree.storage.arrays import TensorFile
 
 TENSORS = {"x": torch.arange(4.0)}
 
@@ -145,3 +148,21 @@ def test_a_reader_that_lost_the_race_begins_again(tmp_path: Path, monkeypatch: p
     next(tmp_path.glob("arrays-*")).unlink()
     with pytest.raises(StorageError, match="is missing"):  # and nobody has written since
         read_folder(tmp_path)
+
+
+def test_arrays_are_written_as_safetensors_does_and_without_copies(tmp_path: Path) -> None:
+    kinds = ("float64", "float32", "float16", "bfloat16", "int64", "int32", "int16", "int8", "uint8", "bool")
+    tensors = {f"{'ba'[i % 2]}.{kind}": torch.arange(i).to(getattr(torch, kind)) for i, kind in enumerate(kinds)}
+    tensors |= {"scalar": torch.tensor(1.5), 'ä"\\': torch.ones(2, 3).mT, "part": torch.arange(6.0)[2:4]}
+    content = b"".join(TensorFile(tensors))
+    assert content == save({name: value.contiguous() for name, value in tensors.items()})
+    with pytest.raises(StorageError, match=r"z is of torch\.complex64, which no file holds"):
+        write_folder(tmp_path / "none", {}, {"z": torch.zeros(1, dtype=torch.complex64)})
+    large = {"a": torch.ones(2**16, 16), "b": torch.arange(2**20)}
+    tracemalloc.start()
+    write_folder(tmp_path / "large", {}, large)
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert most < 2**20  # of 12 MB
+    _, again = read_folder(tmp_path / "large")
+    assert all(torch.equal(again[name], value) for name, value in large.items())

@@ -14,11 +14,12 @@ from torch import Tensor
 from gptree.estimators.evidence import SCALES, ScaleEvidence
 from gptree.estimators.feature_map import SphereMap, UnitLength, all_finite
 from gptree.estimators.row_order import direction, in_order, merged_examples
-from gptree.experts import MANY_CLASSES, FittedExpert, LeftOutScores, in_chunks
+from gptree.experts import MANY_CLASSES, FittedExpert, FittedPool, LeftOutScores, in_chunks
 from gptree.incremental import BaseState, ClassRegistry, Entry, GrownState, replay, with_classes
 from gptree.inference import PredictAt
 from gptree.maths.sphere import unit_length
 from gptree.model import Beam, ForestModel, Prediction
+from gptree.model.prediction import CodeScores
 
 #: A label is doubtful if its left-out probability is less than this share of that of another, and than an even chance.
 DOUBTFUL = 0.1
@@ -186,8 +187,11 @@ class FittedState:
     def beam(self) -> Beam:
         """Beam search over the trees, for a model that `Beam.takes`."""
         with torch.no_grad():
-            many = len(self.classes) > MANY_CLASSES
-            return Beam(self.prediction, self.model, torch.float32 if many else self.X.dtype)
+            if len(self.classes) <= MANY_CLASSES:
+                return Beam(self.prediction, self.model, self.X.dtype)
+            known = type(self.experts) is FittedPool and not isinstance(self.prediction.experts, CodeScores)
+            single = self.experts.single() if known and self.experts is not None else None  # a shortlist is so already
+            return Beam(self.prediction, self.model, torch.float32, single)
 
     def __getstate__(self) -> dict[str, Any]:
         kept = {name: value for name, value in self.__dict__.items() if name not in ("prediction", "beam")}

@@ -57,15 +57,9 @@ def beam_width(beam: Any, k: int, state: FittedState, predict_at: PredictAt) -> 
 
 def beam_top_k(state: FittedState, X: np.ndarray, k: int, width: int) -> TopK:
     """Of raw features X (n, d), by a beam of so many nodes."""
-    features, parts = state.features(X), []
     with torch.no_grad():
-        for some in state.beam.pieces(features):
-            p = state.beam.log_probabilities(some, width).exp_()
-            best = p.topk(k, dim=1)
-            outside = p.scatter(1, best.indices, 0.0).sum(1)
-            parts.append([best.indices, best.values, outside])
-    first, p, outside = (torch.cat(part).cpu().numpy() for part in zip(*parts, strict=True))
-    return TopK(state.classes[first], p.astype(np.float64), outside.astype(np.float64))
+        best, p, outside = (part.cpu().numpy() for part in state.beam.top_k(state.features(X), width, k))
+    return TopK(state.classes[best], p.astype(np.float64), outside.astype(np.float64))
 
 
 def top_k(labels: np.ndarray, p: np.ndarray, k: int) -> TopK:

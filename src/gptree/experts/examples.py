@@ -14,8 +14,8 @@ ALONE = -1
 """The fold of an example that is left out by itself."""
 
 MANY_CLASSES = 2_000
-"""Beyond so many classes an example is scored for all of them in single precision, and by a pool in full by one expert
-only: the others look at a shortlist of the first (`gptree.experts.shortlist`)."""
+"""Beyond so many classes an example is scored for all of them in single precision; of many examples, too, by a pool in
+full by one expert only: the others look at a shortlist of the first (`gptree.experts.shortlist`)."""
 
 FEW_ROWS = 3
 """Fewer examples a class than that, on average, are few: left-out predictions rest on one example of a class or so."""

@@ -15,13 +15,13 @@ from torch import Tensor
 from gptree.experts.base import Expert, Fit, FittedExpert, LeftOutAt, ScoreCache, require_expert
 from gptree.experts.calibration import CalibrationRows, calibration_size, weighted_mean
 from gptree.experts.density import KernelDensity
-from gptree.experts.examples import Examples
+from gptree.experts.examples import MANY_CLASSES, Examples
 from gptree.experts.lda import LDA
 from gptree.experts.ridge import KernelRidge
 from gptree.experts.scorers import PooledScores
 from gptree.experts.wrong_labels import LEAST_NOISE, START, is_clear, likelihood, right_label
 from gptree.maths.frozen import Parts
-from gptree.settings import require
+from gptree.settings import require, require_whole
 from gptree.storage import Array, Part
 
 RIDGE = 1e-2  # of `fit_weights`; it pulls the weights to 1/K, which they are if there is nothing to learn from
@@ -48,6 +48,9 @@ class Pool(Expert):
     ----------
     experts : tuple of Expert
         The default pool is found by the name "experts". A pool may hold another one.
+    shortlist : int, optional
+        Kernel densities score so many classes, those that the first expert finds best, if the pool asks it and
+        densities alone. By default they score all classes, and of more than 2,000 with more than 65,536 examples 300.
 
     Examples
     --------
@@ -57,6 +60,7 @@ class Pool(Expert):
     """
 
     experts: tuple[Expert, ...] = (LDA(), KernelRidge(), KernelDensity())
+    shortlist: int | None = None
 
     name = "experts"
 
@@ -65,6 +69,8 @@ class Pool(Expert):
         require(bool(self.experts), "a pool needs at least one expert.")
         for expert in self.experts:
             require_expert(expert, "a pool")
+        if self.shortlist is not None:
+            require_whole("shortlist", self.shortlist, 1)
 
     @property
     def cannot_grow(self) -> str | None:
@@ -81,10 +87,11 @@ class Pool(Expert):
         assert isinstance(fitted, FittedPool)
         few = len(fitted.experts) == len(self.experts)
         asked = self.experts if few else self.asked(sys.maxsize)
-        return Pool(tuple(expert.settled(each) for expert, each in zip(asked, fitted.experts, strict=True)))
+        settled = tuple(expert.settled(each) for expert, each in zip(asked, fitted.experts, strict=True))
+        return replace(self, experts=settled)
 
     def on_exemplars(self, rows: Tensor, weights: Tensor) -> Pool:
-        return Pool(tuple(expert.on_exemplars(rows, weights) for expert in self.experts))
+        return replace(self, experts=tuple(expert.on_exemplars(rows, weights) for expert in self.experts))
 
     def fit_bytes(self, rows: int, columns: int, classes: int, itemsize: int) -> int:
         chosen_on = min(rows, calibration_size(classes))
@@ -94,15 +101,17 @@ class Pool(Expert):
         return logs + held + max(expert.fit_bytes(rows, columns, classes, itemsize) for expert in asked)
 
     def fit(self, examples: Examples) -> Fit:
-        from gptree.experts.shortlist import fit_shortlist, takes_shortlist  # which builds on this module
+        from gptree.experts.shortlist import fit_shortlist, shortlist_size  # which builds on this module
 
         asked = self.asked(examples.n_classes)
-        if takes_shortlist(asked, examples.n_classes):
-            return fit_shortlist(asked, examples)
+        if (size := shortlist_size(asked, examples, self.shortlist)) is not None:
+            return fit_shortlist(asked, examples, size)
         fits = [expert.fit(examples) for expert in asked]
-        calibration, dtype = CalibrationRows.of(examples), examples.X.dtype
+        calibration = CalibrationRows.of(examples)
+        dtype = torch.float32 if examples.n_classes > MANY_CLASSES else examples.X.dtype
         logs = torch.stack([calibration.see(fit.at(calibration.rows).to(dtype).log_softmax(1)) for fit in fits])
-        weights = robust_weights(logs, calibration.labels, calibration.balanced, few=examples.few)
+        weights = robust_weights(logs, calibration.labels, calibration.balanced.to(logs), few=examples.few)
+        weights = weights.to(examples.X)
         fitted = FittedPool(tuple(fit.expert for fit in fits), weights)
         heard = _heard(weights)
         return Fit(fitted, pooled_at(weights[heard], [fits[k].at for k in heard]), examples.usable)

@@ -1,8 +1,8 @@
-"""A pool for many classes: its first expert scores them all, kernel densities only those that it finds best.
+"""A pool for many classes and rows: its first expert scores all classes, kernel densities those that it finds best.
 
 What a density says of the other classes is taken from the first expert: slope · (its score) + a level of the row, where
 the worse half of the shortlist says how high it is. So an example costs one product with all class means, and inner
-products with the points of a hundred classes.
+products with the points of some hundred classes.
 """
 
 from __future__ import annotations
@@ -22,21 +22,29 @@ from gptree.experts.examples import ALONE, MANY_CLASSES, Examples
 from gptree.experts.pool import FittedPool, robust_weights
 from gptree.experts.scorers import ClassPoints, ShortlistScores, best_classes, with_tail
 from gptree.maths.frozen import Parts
-from gptree.storage import Array, Sizes, ensure
+from gptree.storage import Array, Number, Sizes, ensure
 
+#: Up to so many examples one product with them all takes hardly longer than those with the points of a shortlist.
+MANY_ROWS = 2**16
 #: Classes on the shortlist, and how many of those after them the slope of the tail is fitted to.
-SHORTLIST = 100
+SHORTLIST = 300
 TAIL = 300
 
 
-def takes_shortlist(experts: Sequence[Expert], n_classes: int) -> bool:
-    """Whether a pool of these experts scores a shortlist only: many classes, and densities after another expert."""
+def shortlist_size(experts: Sequence[Expert], examples: Examples, asked: int | None) -> int | None:
+    """How many classes the densities of a pool score, `asked` for or by itself; None for all.
+
+    All but the first of its experts must be densities.
+    """
     first, *others = experts
     densities = len(others) > 0 and all(type(expert) is KernelDensity for expert in others)
-    return n_classes > MANY_CLASSES and densities and not isinstance(first, KernelDensity)
+    if not densities or isinstance(first, KernelDensity):
+        return None
+    many = examples.n_classes > MANY_CLASSES and len(examples) > MANY_ROWS
+    return SHORTLIST if asked is None and many else asked
 
 
-def fit_shortlist(experts: Sequence[Expert], examples: Examples) -> Fit:
+def fit_shortlist(experts: Sequence[Expert], examples: Examples, size: int) -> Fit:
     """Fit a pool whose densities score a shortlist of the first expert.
 
     Settings and temperatures are chosen as always, on some rows and all classes; the weights as the pool will be used.
@@ -46,6 +54,8 @@ def fit_shortlist(experts: Sequence[Expert], examples: Examples) -> Fit:
     experts : sequence of Expert
         The first scores all classes, the others are kernel densities.
     examples : Examples
+    size : int
+        How many classes are on the shortlist.
 
     Returns
     -------
@@ -57,23 +67,23 @@ def fit_shortlist(experts: Sequence[Expert], examples: Examples) -> Fit:
     for expert in experts[1:]:
         fit = expert.fit(examples)
         fitted.append(fit.expert)
-        slopes.append(tail_slope(guide, fit.at(calibration.rows)))
+        slopes.append(tail_slope(guide, fit.at(calibration.rows), size))
         del fit  # with its copies of the examples
-    pool = FittedShortlist(tuple(fitted), guide.new_ones(len(fitted)), guide.new_tensor(slopes))
-    found = pool.densities_at(examples)(calibration.rows, shortlist := best_classes(guide, SHORTLIST))
+    pool = FittedShortlist(tuple(fitted), guide.new_ones(len(fitted)), guide.new_tensor(slopes), size)
+    found = pool.densities_at(examples)(calibration.rows, shortlist := best_classes(guide, size))
     one = torch.eye(len(fitted)).tolist()
     logs = guide.new_empty(len(one), len(guide), len(calibration.classes))
     for log, weights in zip(logs, one, strict=True):
         log.copy_(calibration.see(with_tail(guide.clone(), shortlist, found, weights, slopes).log_softmax(1)))
     del guide, found  # of many classes they are large
     weights = robust_weights(logs, calibration.labels, calibration.balanced.to(logs), few=examples.few)
-    pool = FittedShortlist(pool.experts, weights.to(examples.X), pool.slopes.to(examples.X))
+    pool = FittedShortlist(pool.experts, weights.to(examples.X), pool.slopes.to(examples.X), size)
     return Fit(pool, pool.combined_at(first.at, examples), examples.usable)
 
 
-def tail_slope(guide: Tensor, other: Tensor) -> float:
-    """How the scores (r, C) of an expert change with those of the first, over the classes after the shortlist."""
-    order = guide.topk(min(SHORTLIST + TAIL, guide.shape[1]), dim=1).indices[:, SHORTLIST:]
+def tail_slope(guide: Tensor, other: Tensor, size: int) -> float:
+    """How the scores (r, C) of an expert change with those of the first, over the classes after the first `size`."""
+    order = guide.topk(min(size + TAIL, guide.shape[1]), dim=1).indices[:, size:]
     if order.numel() == 0:
         return 0.0
     x, y = guide.gather(1, order), other.to(guide).gather(1, order)
@@ -91,9 +101,12 @@ class FittedShortlist(FittedPool):
     weights : tensor (K,)
     slopes : tensor (K,)
         Of the scores over those of the first expert, beyond the shortlist; 0 for the first.
+    size : int
+        How many classes are on the shortlist.
     """
 
     slopes: Annotated[Tensor, Array("K", least=0)]
+    size: Annotated[int, Number(least=1, whole=True)]
 
     def check(self, name: str, sizes: Sizes) -> None:
         kernel = all(isinstance(expert, FittedKernelDensity) for expert in self.experts[1:])
@@ -101,13 +114,13 @@ class FittedShortlist(FittedPool):
 
     def log_probabilities(self, X: Tensor, raw: Any = None, cache: ScoreCache | None = None) -> Tensor:
         guide = self.experts[0].log_probabilities(X, raw, cache)
-        shortlist = best_classes(guide, SHORTLIST)
+        shortlist = best_classes(guide, self.size)
         found = [points.scores(X, shortlist, beta, tau) for points, beta, tau in self._densities]
         return self._combined(guide, shortlist, found).log_softmax(1).to(X.dtype)
 
     def frozen(self, parts: Parts) -> ShortlistScores:
         guide = self.experts[0].single().frozen(parts)
-        return ShortlistScores(guide, self._densities, *self._say, SHORTLIST)
+        return ShortlistScores(guide, self._densities, *self._say, self.size)
 
     def left_out_at(self, examples: Examples) -> LeftOutAt:
         return self.combined_at(self.experts[0].left_out_at(examples), examples)
@@ -118,7 +131,7 @@ class FittedShortlist(FittedPool):
 
         def at(rows: Tensor) -> Tensor:
             guide = first(rows)
-            shortlist = best_classes(guide, SHORTLIST)
+            shortlist = best_classes(guide, self.size)
             return self._combined(guide, shortlist, densities_at(rows, shortlist))
 
         return at

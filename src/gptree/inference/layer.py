@@ -288,6 +288,14 @@ class Stationary(nn.Module):
         scale, length = (values[nodes][:, None, None] for values in (self.scale, self.length))
         return self._values(half[points], scale, length)
 
+    def among(self, places: Tensor, x: Tensor) -> Tensor:
+        """k (B, n, w) between n points each, by their places (B, n), and w rows x (B, w, d)."""
+        products = self.points.products
+        x = x if products.centre is None else x - products.centre
+        near = products.points.index_select(0, places.flatten()).view(*places.shape, x.shape[-1])
+        half = (near @ x.mT).sub_(self.norms[places]).sub_(0.5 * x.square().sum(-1)[:, None]).clamp_(max=0.0)
+        return self._values(half, self.scale, self.length)
+
     def half_distances(self, rows: Rows) -> Tensor:
         """−½ ‖X − x⋆‖² (n, T)."""
         x = self.points.products.centred(rows)

@@ -72,11 +72,11 @@ class ForestModel:
         return [slice(start, start + step) for start in range(0, len(x), step)]
 
     def rows_at_a_time(self, like: Tensor, beside: int = 0) -> int:
-        """How many rows a piece has: on a processor no more than its cache likes."""
+        """How many rows a piece has; on a processor its cache decides."""
         numbers = sum(p.weights.shape[0] * p.weights.shape[1] for p in self.predictor.posteriors)
         numbers = 4 * (numbers + len(self.predictor.used_rows) + 2 * self.n_classes * (1 + len(self.trees))) + beside
         most = self.memory_budget // (8 * numbers * like.element_size())
-        return max(1, most if like.is_cuda else min(most, max(PIECE_NUMBERS // numbers, PIECE_ROWS)))
+        return piece_rows(like, most, max(PIECE_NUMBERS // numbers, PIECE_ROWS))
 
     def node_log_probabilities(self, x: Tensor, scores: Tensor | None, predict_at: PredictAt) -> tuple[Tensor, Tensor]:
         """log p(left) and log p(right) of all fitted nodes, (nodes, T) each."""
@@ -128,6 +128,11 @@ class ForestModel:
         """The ways from the roots to the classes."""
         node_of = [nodes.cpu().numpy() for nodes in self.node_of]
         return ForestPaths(self.trees, node_of, self.predictor.n_nodes).to(self.predictor.grams.X.device)
+
+
+def piece_rows(like: Tensor, most: int, likes: int) -> int:
+    """How many rows a piece has: the `most` that memory holds, on a processor no more than it `likes`."""
+    return max(1, most if like.is_cuda else min(most, likes))
 
 
 def fit_forest(

@@ -6,6 +6,7 @@ import io
 import os
 import re
 import secrets
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -14,15 +15,15 @@ from typing import Any
 LEFT_OVERS = re.compile(r"\.gptree-[0-9a-f]{12}\.tmp|\.(arrays|(model|log|rows|details)\.jsonl?)-\d+\.tmp")
 
 
-def write_atomically(path: Path, content: str | bytes) -> None:
+def write_atomically(path: Path, content: str | bytes | Iterable[bytes | memoryview]) -> None:
     """Replace a file, or make it: whatever is interrupted, the old content or the new one is there, never a part.
 
     Parameters
     ----------
     path : Path
         In a folder that exists. The content is first written beside it, as ``.gptree-….tmp``.
-    content : str or bytes
-        Text is written as UTF-8.
+    content : str, bytes or an iterable of parts
+        Text is written as UTF-8, parts one after the other.
 
     Raises
     ------
@@ -31,14 +32,16 @@ def write_atomically(path: Path, content: str | bytes) -> None:
     """
     target = Path(os.path.realpath(path))  # the file behind a link
     temporary = target.with_name(f".gptree-{secrets.token_hex(6)}.tmp")
-    data = content.encode() if isinstance(content, str) else content
+    content = content.encode() if isinstance(content, str) else content
+    parts = [content] if isinstance(content, bytes) else content
     try:
         if path.exists() and not path.is_file():
-            path.write_bytes(data)  # a device or a pipe, which must stay what it is
+            with path.open("wb") as file:  # a device or a pipe, which must stay what it is
+                file.writelines(parts)
             return
         try:
             with temporary.open("xb") as file:
-                file.write(data)
+                file.writelines(parts)
                 file.flush()
                 os.fsync(file.fileno())
             os.replace(temporary, target)

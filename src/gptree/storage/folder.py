@@ -18,10 +18,11 @@ from typing import Any, TypeVar
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load, save
+from safetensors.torch import load
 from torch import Tensor
 
 from gptree.storage import version2, version3, version4, version5, version6
+from gptree.storage.arrays import TensorFile
 from gptree.storage.document import inside, parse_document
 from gptree.storage.errors import StorageError
 from gptree.storage.files import LEFT_OVERS, write_atomically
@@ -31,6 +32,7 @@ FORMAT = "gptree"
 VERSION = 7
 SINGLE = " in single precision"  # after the name of an array in double precision: an alias of it, rounded
 DOCUMENT = "model.json"
+_BLOCK = 2**14  # rows that are compared at a time
 _ARRAYS = re.compile(r"arrays-[0-9a-f]{16}\.safetensors")
 _SAFETENSORS_LEFT_OVERS = re.compile(r"\.tmp\w{6}")  # where safetensors itself wrote the file, as it did before
 
@@ -45,8 +47,10 @@ def write_folder(folder: str | Path, document: Mapping[str, Any], tensors: Mappi
     folder = Path(folder)
     check_free(folder)
     stored, aliases = _without_copies(tensors)
-    content = save(stored)
-    digest = hashlib.sha256(content).hexdigest()
+    content, checksum = TensorFile(stored), hashlib.sha256()
+    for part in content:
+        checksum.update(part)
+    digest = checksum.hexdigest()
     arrays_document = {"arrays": f"arrays-{digest[:16]}.safetensors", "sha256": digest, "aliases": aliases}
     complete = {"format": FORMAT, "version": VERSION, **arrays_document, **document}
     complete["checksum"] = _checksum(complete)
@@ -172,7 +176,6 @@ def _without_copies(tensors: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], d
     stored: dict[str, Tensor] = {}
     aliases: dict[str, str] = {}
     known: dict[tuple[Any, ...], str] = {}
-    held: set[int] = set()
     for name, value in tensors.items():
         value = value.detach()
         place = (value.data_ptr(), value.shape, value.stride(), value.dtype)
@@ -181,11 +184,7 @@ def _without_copies(tensors: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], d
         elif (alias := _alias(value, stored)) is not None:
             aliases[name] = alias
         else:
-            known[place] = name
-            value = value.cpu().contiguous()
-            memory = value.untyped_storage().data_ptr()
-            stored[name] = value.clone() if memory in held else value  # each has memory of its own
-            held.add(memory)
+            known[place], stored[name] = name, value
     return stored, aliases
 
 
@@ -193,13 +192,10 @@ def _alias(value: Tensor, stored: Mapping[str, Tensor]) -> str | None:
     """What names a matrix that equals one which is stored, or one in double precision after rounding."""
     if value.ndim != 2 or value.numel() == 0 or not value.is_floating_point():
         return None
-    value = value.cpu()
     for name, each in stored.items():
-        if (
-            each.shape == value.shape
-            and each.dtype in (value.dtype, torch.float64)
-            and torch.equal(each.to(value), value)
-        ):
+        alike = each.shape == value.shape and each.dtype in (value.dtype, torch.float64)
+        blocks = zip(each.split(_BLOCK), value.split(_BLOCK), strict=True) if alike else ()
+        if alike and all(torch.equal(wide.to(narrow), narrow) for wide, narrow in blocks):
             return name if each.dtype == value.dtype else name + SINGLE
     return None
 

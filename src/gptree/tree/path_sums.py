@@ -70,7 +70,7 @@ class PathSums:
         small = (sums < SMALL[scores.dtype]).nonzero()[:, 0]
         sums = sums.log()
         if len(small) > 0:
-            sums[small] = _log_sums(in_order.flatten(), ends[small], ends[small + 1])
+            sums[small] = log_sums(in_order.flatten(), ends[small], ends[small + 1] - ends[small])
         outside = sums.new_full((len(classes), int(depth.max())), -torch.inf)
         outside[row, place] = sums[aside]
         within = torch.cat([outside[:, 1:], sums[own, None]], 1).flip(1).logcumsumexp(1).flip(1)
@@ -80,13 +80,13 @@ class PathSums:
         return torch.where(self._right[where], -odds, odds), log_p
 
 
-def _log_sums(values: Tensor, starts: Tensor, ends: Tensor) -> Tensor:
-    """log Σ e^value over each of the intervals of values."""
-    number, place = ragged(ends - starts)
+def log_sums(values: Tensor, starts: Tensor, sizes: Tensor) -> Tensor:
+    """log Σ e^value over intervals of values (n,), in double precision; −∞ where one is empty."""
+    number, place = ragged(sizes)
     terms = values[starts[number] + place].double()
-    top = torch.segment_reduce(terms, "max", lengths=ends - starts)
+    top = torch.segment_reduce(terms, "max", lengths=sizes)
     top = torch.where(top > -torch.inf, top, 0.0)
-    return top + torch.segment_reduce((terms - top[number]).exp_(), "sum", lengths=ends - starts).log_()
+    return top + torch.segment_reduce(terms.sub_(top[number]).exp_(), "sum", lengths=sizes).log_()
 
 
 def ragged(sizes: Tensor) -> tuple[Tensor, Tensor]:
