@@ -17,8 +17,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gptree.experts import FittedBaseNovelExpert, FittedExpert, GrownScores, shot_folds, weighted_mean
+from gptree.experts import FittedBaseNovelExpert, FittedExpert, GrownScores, weighted_mean
 from gptree.experts.base import LeftOutAt
+from gptree.incremental.exemplars import root_rows
 from gptree.incremental.journal import BaseClass, ClassRegistry
 from gptree.incremental.kernels import joined_kernels
 from gptree.incremental.memorised import class_spreads, wider
@@ -30,9 +31,6 @@ from gptree.maths.sphere import unit_length
 from gptree.model import ForestModel, PathOdds, PathTable, TrainingData, node_problems
 from gptree.model.node_data import NEW
 from gptree.tree import ClassTree, build_tree, join, label_hashes, surviving
-
-#: Examples of earlier classes that a new root is fitted to, at most.
-ROOT_ROWS = 2_000
 
 #: In place of a row of the base model.
 NO_TWIN = -1
@@ -363,11 +361,15 @@ def _extended(
     most = counts if config.session_exemplars is None else np.minimum(counts, np.bincount(y))
     # a class counts for no more than a novel one does on average; one whose rows stand for others as its rows do
     balance = torch.as_tensor((np.minimum(most, most[n_base:].mean()) / counts)[y]).to(base.X)
+    y, weights = y[seen.cpu().numpy()], (balance * memory.weights)[seen]
     scores = None
     if left_out is not None:
-        scores = left_out.dense() if first is None else _path_odds(joined, left_out, memory, seen, first, n_base)
-    y = y[seen.cpu().numpy()]
-    data = TrainingData(memory.X[seen], y, keys, scores, (balance * memory.weights)[seen])
+        mass = np.bincount(y, weights.double().cpu().numpy(), len(keys))
+        if first is None:
+            scores = left_out.dense() + _log_frequencies(mass).to(base.X)
+        else:
+            scores = _path_odds(joined, left_out, memory, seen, first, n_base, mass)
+    data = TrainingData(memory.X[seen], y, keys, scores, weights)
     trees, rows = tuple(place.tree for place in placed), memory.rows[seen]
     keeps = not config.strategy.rebuilds
     model = _fitted(frozen.model, trees, known, data, rows, memory.features, config, keeps)
@@ -375,29 +377,43 @@ def _extended(
 
 
 def _seen(memory: _Memory, first: int | None, hashes: np.ndarray) -> Tensor:
-    """Which examples in memory new nodes are fitted to: all, or of those below class `first` at most `ROOT_ROWS`.
-
-    These are taken evenly: the first of every class before the second of any, classes by the hashes of their labels.
-    """
+    """Which examples in memory new nodes are fitted to: all, or of those below class `first` some, see `root_rows`."""
     everyone = torch.arange(len(memory.y), device=memory.y.device)
-    before = everyone if first is None else everyone[memory.y < first]
-    if first is None or len(before) <= ROOT_ROWS:
+    if first is None:
         return everyone
-    y = memory.y[before]
-    turn = torch.as_tensor(hashes[:first].argsort().argsort(), device=y.device)[y]
-    in_turn = (shot_folds(y, max_folds=len(y) + 1).clamp(min=0) * first + turn).argsort()
-    return torch.cat([before[in_turn[:ROOT_ROWS]], everyone[memory.y >= first]]).sort().values
+    before = everyone[memory.y < first]
+    chosen = before[root_rows(memory.y[before], hashes[:first])]
+    return torch.cat([chosen, everyone[memory.y >= first]]).sort().values
+
+
+def _log_frequencies(mass: np.ndarray) -> Tensor:
+    """The logarithm of what the rows of each class count for (C,), up to a constant; 0 where all count as much.
+
+    Nodes must not learn it: prior means at their rows express it, those at new rows do not.
+    """
+    log_mass = np.log(mass / mass.mean())
+    return torch.as_tensor(np.where(np.ptp(log_mass) > 1e-9, log_mass, 0.0))
 
 
 def _path_odds(
-    novel: list[ClassTree], left_out: GrownScores, memory: _Memory, seen: Tensor, first: int, n_base: int
+    novel: list[ClassTree],
+    left_out: GrownScores,
+    memory: _Memory,
+    seen: Tensor,
+    first: int,
+    n_base: int,
+    mass: np.ndarray,
 ) -> PathOdds:
-    """Prior means at the root and in the trees `novel` of the classes from `first` on: all other classes are one."""
+    """Prior means at the root and in the trees `novel` of the classes from `first` on: all other classes are one.
+
+    `mass` (C,) is what the rows of each class that are seen count for. Of the other classes only some rows may be seen.
+    """
     leaf = ClassTree.from_preorder([0])
     y = (memory.y[seen] - first + 1).clamp(min=0).cpu().numpy()
     table = PathTable([join(leaf, tree) for tree in novel], y, memory.X)
+    frequencies = _log_frequencies(np.append(mass[:first].mean(), mass[first:])).to(memory.X)
     for rows in left_out.chunks(torch.arange(len(seen), device=seen.device)):
-        table.add(rows, left_out.against(seen[rows], first - n_base).to(memory.X.dtype))
+        table.add(rows, left_out.against(seen[rows], first - n_base).to(memory.X.dtype) + frequencies)
     return table.done()
 
 
