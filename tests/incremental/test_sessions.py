@@ -243,7 +243,7 @@ def test_prior_means_of_new_nodes_are_log_odds_of_left_out_scores(
 ) -> None:
     """Of earlier classes at most so many rows are seen, evenly, where new nodes are a root and what is below it.
 
-    The means express what the rows of each class count for, so that nodes do not learn it.
+    The means express which share of them is seen, so that the root does not learn it.
     """
     monkeypatch.setattr("gptree.incremental.exemplars.ROOT_ROWS", most)
     given: list[tuple] = []
@@ -270,10 +270,11 @@ def test_prior_means_of_new_nodes_are_log_odds_of_left_out_scores(
         assert novel.sum() == int((grown.y >= first).sum())
     else:
         assert len(rows) == len(M)
-    assert data.weights is not None
-    mass = np.bincount(data.y, data.weights.numpy(), 8)
-    mass[:first] = mass[:first].mean() if first is not None else mass[:first]  # one class to the new nodes
-    M = M + torch.as_tensor(np.log(mass))
+    if first is not None:
+        mean = np.bincount(grown.y)[5:].mean()
+        weights = np.minimum(1, mean / np.bincount(grown.y))[grown.y]
+        before = grown.y.numpy() < first
+        M[:, :first] += np.log(weights[rows][data.y < first].sum() / weights[before].sum())
     checked = 0
     for tree, nodes in zip(trees, node_of, strict=True):
         for v in range(tree.n_nodes):

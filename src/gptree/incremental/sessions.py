@@ -120,10 +120,6 @@ class _Memory:
     def later_weights(self) -> Tensor:
         return self.weights[self.n_exemplars :]
 
-    @property
-    def X(self) -> Tensor:
-        return self.features[self.rows]
-
 
 def _twins(base: BaseState, registry: ClassRegistry, n_later: int) -> Tensor:
     """See `_Memory.twins`."""
@@ -361,16 +357,14 @@ def _extended(
     most = counts if config.session_exemplars is None else np.minimum(counts, np.bincount(y))
     # a class counts for no more than a novel one does on average; one whose rows stand for others as its rows do
     balance = torch.as_tensor((np.minimum(most, most[n_base:].mean()) / counts)[y]).to(base.X)
-    y, weights = y[seen.cpu().numpy()], (balance * memory.weights)[seen]
+    weights = balance * memory.weights
     scores = None
     if left_out is not None:
-        mass = np.bincount(y, weights.double().cpu().numpy(), len(keys))
-        if first is None:
-            scores = left_out.dense() + _log_frequencies(mass).to(base.X)
-        else:
-            scores = _path_odds(joined, left_out, memory, seen, first, n_base, mass)
-    data = TrainingData(memory.X[seen], y, keys, scores, weights)
+        scores = (
+            left_out.dense() if first is None else _path_odds(joined, left_out, memory, seen, first, n_base, weights)
+        )
     trees, rows = tuple(place.tree for place in placed), memory.rows[seen]
+    data = TrainingData(memory.features[rows], y[seen.cpu().numpy()], keys, scores, weights[seen])
     keeps = not config.strategy.rebuilds
     model = _fitted(frozen.model, trees, known, data, rows, memory.features, config, keeps)
     return GrownState(registry, model, expert, memory.rows, memory.y, times_wider=times_wider)
@@ -386,15 +380,6 @@ def _seen(memory: _Memory, first: int | None, hashes: np.ndarray) -> Tensor:
     return torch.cat([chosen, everyone[memory.y >= first]]).sort().values
 
 
-def _log_frequencies(mass: np.ndarray) -> Tensor:
-    """The logarithm of what the rows of each class count for (C,), up to a constant; 0 where all count as much.
-
-    Nodes must not learn it: prior means at their rows express it, those at new rows do not.
-    """
-    log_mass = np.log(mass / mass.mean())
-    return torch.as_tensor(np.where(np.ptp(log_mass) > 1e-9, log_mass, 0.0))
-
-
 def _path_odds(
     novel: list[ClassTree],
     left_out: GrownScores,
@@ -402,18 +387,21 @@ def _path_odds(
     seen: Tensor,
     first: int,
     n_base: int,
-    mass: np.ndarray,
+    weights: Tensor,
 ) -> PathOdds:
     """Prior means at the root and in the trees `novel` of the classes from `first` on: all other classes are one.
 
-    `mass` (C,) is what the rows of each class that are seen count for. Of the other classes only some rows may be seen.
+    Where only some rows of those are seen, the root must not learn that they are few: prior means at its rows express
+    the share of their weights (n,) that is seen, those at new rows do not.
     """
     leaf = ClassTree.from_preorder([0])
     y = (memory.y[seen] - first + 1).clamp(min=0).cpu().numpy()
-    table = PathTable([join(leaf, tree) for tree in novel], y, memory.X)
-    frequencies = _log_frequencies(np.append(mass[:first].mean(), mass[first:])).to(memory.X)
+    table = PathTable([join(leaf, tree) for tree in novel], y, memory.features)
+    share = weights[seen[memory.y[seen] < first]].sum() / weights[memory.y < first].sum()
     for rows in left_out.chunks(torch.arange(len(seen), device=seen.device)):
-        table.add(rows, left_out.against(seen[rows], first - n_base).to(memory.X.dtype) + frequencies)
+        scores = left_out.against(seen[rows], first - n_base).to(memory.features.dtype)
+        scores[:, 0] += share.log()
+        table.add(rows, scores)
     return table.done()
 
 
