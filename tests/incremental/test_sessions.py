@@ -67,7 +67,7 @@ pytestmark = pytest.mark.usefixtures("few_random_features")
 
 
 def fitted(inference=SWEEPS, with_experts: bool = True, growth: Growth = GROWTH) -> tuple[BaseState, np.ndarray]:
-    return fit_base(
+    base, rows, frequencies = fit_base(
         X,
         Y,
         LABELS,
@@ -83,6 +83,9 @@ def fitted(inference=SWEEPS, with_experts: bool = True, growth: Growth = GROWTH)
         seed=SEED,
         progress=None,
     )
+    if with_experts:
+        np.testing.assert_allclose(frequencies, np.log(np.array(COUNTS) / sum(COUNTS)))
+    return base, rows
 
 
 @pytest.fixture(scope="module")
@@ -133,7 +136,8 @@ def test_nodes_saw_all_examples_before_those_were_dropped(base: BaseState) -> No
     kept = base_session.Exemplars(np.array(exemplars), base.exemplar_weights.numpy())
     fit = base_session._base_experts(base_experts(5), X, torch.as_tensor(Y), 5, kept)
     pool, left_out = fit.expert, fit.left_out
-    data = TrainingData(X, Y, LABELS, left_out, inducing=np.array(exemplars))
+    frequent = left_out + torch.tensor(COUNTS).log()  # nodes do not learn how large classes are
+    data = TrainingData(X, Y, LABELS, frequent, inducing=np.array(exemplars))
     how = {"large_nodes": FixedInducingPoints(), "memory_budget": BUDGET, "seed": SEED}
     whole = fit_forest(TREES, data, KERNEL, SWEEPS, **how)
     scores = pool.log_probabilities(NEW)
@@ -362,9 +366,10 @@ def test_nodes_on_the_path_of_a_base_class_are_fitted_to_all_that_is_kept(base: 
     assert data.weights.tolist() == [*base.stands_for.tolist(), 1, 1, 1]
     assert base.expert is not None
     assert data.scores is not None
-    torch.testing.assert_close(data.scores[15:], base.expert.log_probabilities(more.features))
+    frequent = torch.bincount(torch.as_tensor(data.y), data.weights).log()  # nodes do not learn how large classes are
+    torch.testing.assert_close(data.scores[15:], base.expert.log_probabilities(more.features) + frequent)
     assert isinstance(base.left_out, ExemplarScores)
-    torch.testing.assert_close(data.scores[:15], base.left_out.dense())
+    torch.testing.assert_close(data.scores[:15], base.left_out.dense() + frequent)
     for tree, nodes, before in zip(TREES, known, base.model.node_of, strict=True):
         path = {node for node, _ in tree.path(1)}
         assert [v for v in range(tree.n_nodes) if nodes[v] < 0] == sorted(path)

@@ -145,7 +145,7 @@ class _TreeClassifier(ForgetMixin, OpenSetMixin, AnswersMixin, ExplainMixin, Lef
         }
         with _progress(self.verbose, sum(tree.n_nodes for tree in trees)) as advance:
             if self.growth is not None:
-                base, rows = fit_base(
+                base, rows, fitted["log_frequencies"] = fit_base(
                     features,
                     codes,
                     classes.tolist(),

@@ -97,8 +97,10 @@ def fit_base(
     n_jobs: int | None,
     seed: int,
     progress: Callable[[int], None] | None,
-) -> tuple[BaseState, np.ndarray]:
+) -> tuple[BaseState, np.ndarray, np.ndarray | None]:
     """Fit the base classes, learn what novel classes will need, and keep the exemplars alone; also their rows in X.
+
+    The third are the log-frequencies (C,) of the classes, which prior means at the examples express, if there are any.
 
     Nodes see all examples, through the exemplars of their classes as inducing points. An inference without such a
     form (Gibbs sampling) leaves the base to coordinate ascent, as in the paper, and is for classes that arrive later.
@@ -125,8 +127,15 @@ def fit_base(
         weights = None if weights is None else weights[chosen]
         fit = None if fit is None else fit.some(chosen.nonzero()[:, 0])
         places = np.cumsum(held_out)[places] - 1
-    left_out = None if fit is None else _left_out(fit, sphere, codes, len(labels))
-    data = TrainingData(X, y, labels, _path_odds(trees, left_out, y, X), weights, inducing=places)
+    left_out, learnt, odds, frequencies = None, None, None, None
+    if fit is not None:
+        left_out = learnt = _left_out(fit, sphere, codes, len(labels))
+        if len(labels) > 1:
+            counts = np.bincount(y, _numpy(weights))
+            frequencies = np.log(counts / counts.sum())
+            learnt = _as_learnt(left_out, frequencies)
+            odds = _path_odds(trees, learnt, y, X)
+    data = TrainingData(X, y, labels, odds, weights, inducing=places)
     model = fit_forest(
         trees,
         data,
@@ -148,7 +157,8 @@ def fit_base(
             kept = fit.some(rows).left_out if isinstance(left_out, FitScores) else left_out[rows].to(X.dtype)
     novelty = None
     if len(rows) < len(codes):  # the others are looked at while they are there
-        seen = left_out_predictions(model, y, left_out, weights, predict_at, dense=False)
+        learnt = None if learnt is left_out else learnt
+        seen = left_out_predictions(model, y, left_out, weights, predict_at, dense=False, learnt=learnt)
         novelty = _novelty(seen, sphere, codes, places[distance_rows(y[places], len(labels))], rows)
     base = BaseState(
         keys=tuple(labels),
@@ -164,7 +174,7 @@ def fit_base(
         spreads=spreads,
         weights=None if weights is None else weights[rows],
     )
-    return base, exemplars.rows
+    return base, exemplars.rows, frequencies
 
 
 def base_novelty(
@@ -184,9 +194,7 @@ def base_novelty(
         y = base.y.cpu().numpy()
         learnt = None
         if base.left_out is not None and log_frequencies is not None and not even(log_frequencies):
-            prior = torch.as_tensor(log_frequencies).to(base.X)[None]
-            learnt = base.left_out
-            learnt = learnt + prior if isinstance(learnt, Tensor) else learnt.with_prior(prior)
+            learnt = _as_learnt(base.left_out, log_frequencies)
         given = y, base.left_out, base.weights, predict_at
         seen = left_out_predictions(base.model, *given, base.staying, dense=False, learnt=learnt)
         points = distance_rows(y, base.n_classes)
@@ -300,14 +308,20 @@ def _left_out(fit: Fit, X: Tensor, y: Tensor, n_classes: int) -> Tensor | FitSco
     return fit.left_out if few else FitScores(fit.expert, X, y, n_classes, fit=fit)
 
 
-def _path_odds(
-    trees: Sequence[ClassTree], left_out: Tensor | FitScores | None, y: np.ndarray, X: Tensor
-) -> PathOdds | None:
-    """Prior means on the paths of the examples' own classes; None without any."""
-    if left_out is None or trees[0].n_classes == 1:
-        return None
+def _as_learnt(left_out: Tensor | LeftOutScores, log_frequencies: np.ndarray) -> Tensor | LeftOutScores:
+    """The scores around which nodes are fitted: they must not learn how large classes are, see `fit_prior`."""
+    if even(log_frequencies):
+        return left_out
+    prior = torch.as_tensor(log_frequencies)
+    if isinstance(left_out, Tensor):
+        return left_out + prior.to(left_out)
+    return left_out.with_prior(prior.to(left_out.X)[None])
+
+
+def _path_odds(trees: Sequence[ClassTree], learnt: Tensor | LeftOutScores, y: np.ndarray, X: Tensor) -> PathOdds:
+    """Prior means on the paths of the examples' own classes."""
     table = PathTable(trees, y, X)
-    for rows, scores in in_chunks(left_out):
+    for rows, scores in in_chunks(learnt):
         table.add(rows, scores)
     return table.done()
 
