@@ -246,6 +246,8 @@ def test_base_classes_are_scored_at_arrivals_alone(monkeypatch):
     assert np.array_equal(before.predict_proba(X[TEST]), never.predict_proba(X[TEST]))
     with pytest.raises(StorageError, match="base_mass is not that of the exemplars"):
         replace(base.novel_experts, base_mass=base.novel_experts.base_mass[1:]).check("it", {})
+    with pytest.raises(StorageError, match="base_mass is not that of the exemplars"):
+        replace(base.novel_experts, base_rows=base.exemplars + 1).check("it", {})
 
 
 @pytest.mark.parametrize("growth", [Growth(exemplars=3), None], ids=["base session", "plain fit"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,11 @@ from joblib import Parallel
 from joblib.externals.loky.process_executor import TerminatedWorkerError
 from sklearn.naive_bayes import GaussianNB
 
-from gptree import GPForestClassifier, GPTreeClassifier, InducingPoints, load_model
+from gptree import GPForestClassifier, GPTreeClassifier, Growth, InducingPoints, load_model
 from gptree.estimators import state, top_k
 from gptree.experts import (
     LDA,
+    ExemplarScores,
     FittedPool,
     FittedShortlist,
     KernelRidge,
@@ -26,6 +28,8 @@ from gptree.experts import (
     pool,
     shortlist,
 )
+from gptree.incremental import base as base_session
+from gptree.incremental import episodes, exemplars
 from gptree.inference import CoordinateAscent
 from gptree.model import beam as beam_search
 from gptree.model import node_sums
@@ -80,6 +84,34 @@ def test_a_beam_of_all_nodes_is_the_whole_model(model: Any, monkeypatch: pytest.
     narrow, whole = model.predict_top_k(X_NEW, 2, beam=4), model.predict_top_k(X_NEW, 2)
     assert (narrow.classes[:, 0] == whole.classes[:, 0]).mean() > 0.8
     np.testing.assert_allclose(narrow.outside, 1 - narrow.probabilities.sum(1), atol=1e-12)
+
+
+@pytest.mark.usefixtures("few_random_features")
+def test_a_base_session_of_many_classes(many: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Two experts, the second on a shortlist, no rows × classes; it grows, shrinks and is stored as any other."""
+    monkeypatch.setattr(base_session, "MANY_CLASSES", 10)
+    monkeypatch.setattr(base_session, "MAX_DOUBLE_SIZE", 0)
+    monkeypatch.setattr(episodes, "MOST_CLASSES", 15)
+    monkeypatch.setattr(exemplars, "ROOT_ROWS", 20)
+    old = Y < C - 4
+    model = GPTreeClassifier(growth=Growth(), random_state=0, device="cpu").fit(X[old], Y[old])
+    base = model.state_.base
+    assert base is not None
+    assert isinstance(base.expert, FittedShortlist)
+    assert isinstance(base.left_out, ExemplarScores)
+    assert base.novel_experts is not None
+    assert base.novel_experts.base_rows is not None
+    assert len(base.novel_experts.base_rows) == 20
+    two = [np.flatnonzero(np.isin(Y, c)) for c in ([26, 27], [28, 29])]
+    never = copy.deepcopy(model).add_classes(X[two[0]], Y[two[0]])
+    for rows in two:
+        model.add_classes(X[rows], Y[rows])
+    assert (model.predict(X) == Y).mean() > 0.9
+    model.save(tmp_path / "model")
+    again = load_model(tmp_path / "model", device="cpu")
+    assert np.array_equal(again.predict_proba(X_NEW), model.predict_proba(X_NEW))
+    np.testing.assert_array_equal(model.remove_classes([28, 29]).predict_proba(X_NEW), never.predict_proba(X_NEW))
+    assert np.array_equal(again.remove_classes([28, 29]).novelty_score(X_NEW), never.novelty_score(X_NEW))
 
 
 def test_sub_trees_outside_the_beam_go_by_the_experts() -> None:

@@ -444,6 +444,10 @@ def test_what_base_classes_score_is_known_while_nothing_of_theirs_changes(
     _, scored = ready.grown(*given)
     assert max(counted.classes) == N_BASE + len(shots)
     torch.testing.assert_close(found.dense(), scored.dense(), **EXACT)
+    some = learnt.with_base_mass(weights[: len(rows)], torch.tensor([1, 4]))  # and computed elsewhere
+    assert some.base_mass is not None
+    torch.testing.assert_close(some.base_mass, ready.base_mass[[1, 4]], **EXACT)
+    torch.testing.assert_close(some.grown(*given, arrivals=arrivals)[1].dense(), found.dense(), **EXACT)
 
 
 class Counted:

@@ -10,6 +10,7 @@ import torch
 from expert_twins import blobs, density_scores
 
 from gptree.experts import (
+    ALONE,
     LDA,
     Examples,
     FittedKernelDensity,
@@ -36,10 +37,12 @@ def examples_of(counts: str, weighted: bool = False) -> Examples:
     return Examples.of(X, y, weights=None if weights is None else weights.double())
 
 
-def fit(examples: Examples, monkeypatch: pytest.MonkeyPatch, size: int) -> tuple[FittedShortlist, torch.Tensor]:
+def fit(
+    examples: Examples, monkeypatch: pytest.MonkeyPatch, size: int, experts: Pool = POOL
+) -> tuple[FittedShortlist, torch.Tensor]:
     for module in (lda, density):
         monkeypatch.setattr(module, "MANY_CLASSES", 5)
-    found = replace(POOL, shortlist=size).fit(examples)
+    found = replace(experts, shortlist=size).fit(examples)
     assert isinstance(found.expert, FittedShortlist)
     return found.expert, found.left_out
 
@@ -95,6 +98,27 @@ def test_scores_on_a_shortlist_are_those_of_the_density(monkeypatch: pytest.Monk
     expected = density_scores(examples, density.sharpness)
     several = examples.sizes > 1
     torch.testing.assert_close(found[:, several].double(), expected[:, several], rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize("size", [4, 12])
+def test_densities_of_exemplars_on_a_shortlist(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the pool that scores everything where all classes are on it, and known again at the exemplars of the fit."""
+    X, y = blobs(COUNTS["unequal"], 6, seed=3)
+    examples = Examples.of(X, y, folds=torch.full_like(y, ALONE))
+    rows = torch.cat([(y == c).nonzero()[:, 0][:3] for c in range(12)])
+    weights = 0.5 + torch.arange(len(rows)) % 3
+    exemplars = POOL.on_exemplars(rows, weights.double())
+    whole = exemplars.fit(examples)
+    pool, left_out = fit(examples, monkeypatch, size, exemplars)
+    if size == 12:
+        known = examples.usable
+        torch.testing.assert_close(left_out.double().exp()[known], whole.left_out.exp()[known], rtol=0, atol=1e-4)
+    kept = Examples.of(X[rows], y[rows], folds=torch.full_like(rows, ALONE))
+    at = pool.at_exemplars(replace(kept, sizes=examples.sizes))
+    assert at is not None
+    again = at(torch.arange(len(rows))).log_softmax(1)
+    torch.testing.assert_close(again.double(), left_out[rows].double(), rtol=0, atol=1e-4)
+    assert pool.at_exemplars(replace(kept, X=kept.X.flip(0))) is None
 
 
 def test_the_tail_follows_the_first_expert() -> None:

@@ -465,3 +465,33 @@ def test_weights_stay_even_where_nothing_can_be_learnt() -> None:
     learnt = learn(X, y)
     assert learnt.root_weights.tolist() == learnt.novel_weights.tolist() == [0.25] * 4
     assert learnt.bias == 0.0
+
+
+def test_of_many_classes_some_rehearse(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same as if there were no others, for the settings that are chosen."""
+    X, y = blobs([6] * 8)
+    monkeypatch.setattr(episodes, "MOST_CLASSES", 5)
+    weights, held_out = torch.arange(1.0, 49.0, dtype=torch.float64), np.arange(48) % 7 > 0
+    some = episodes._players(X, y, names(8), held_out, weights)
+    chosen = np.sort(np.argsort(names(8))[:5])
+    rows = np.flatnonzero(np.isin(y.numpy(), chosen))
+    assert torch.equal(some[0], X[rows])
+    assert [chosen[c] for c in some[1]] == y[rows].tolist()
+    assert np.array_equal(some[2], names(8)[chosen])
+    assert np.array_equal(some[3], held_out[rows])
+    assert torch.equal(some[4], weights[rows])
+    monkeypatch.setattr(episodes, "make_episode", Kept(make_episode))
+    learnt = learn(X, y)
+    assert len(learnt.lda.counts) == 8
+    assert [found.n_classes for found in episodes.make_episode.found] == [5] * 4
+
+
+class Kept:
+    """A function that remembers what it found."""
+
+    def __init__(self, function) -> None:
+        self.function, self.found = function, []
+
+    def __call__(self, *given):
+        self.found.append(self.function(*given))
+        return self.found[-1]

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gptree.incremental import Graft, Growth, Herding, KMeansExemplars, KMeansPlusPlusExemplars, exemplars
-from gptree.incremental.exemplars import Selection, select_exemplars
+from gptree.incremental.exemplars import Selection, root_rows, select_exemplars
 from gptree.tree import label_hashes
 
 SELECTIONS = [KMeansExemplars(), Herding(), KMeansPlusPlusExemplars()]
@@ -154,3 +155,17 @@ def test_those_that_are_not_among_do_not_exist() -> None:
     alone = select_exemplars(X[among], y[among], 4, KMeansExemplars(), names(3), 7)
     assert np.array_equal(rows, np.flatnonzero(among)[alone.rows])
     assert np.array_equal(weights, alone.weights)
+
+
+def test_a_root_sees_the_first_of_every_class_before_the_second_of_any(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of more classes it sees some of the same rows, and no others of the classes that were there."""
+    _, y = data([4, 1, 3, 5, 2])
+    y, hashes = torch.as_tensor(y), names(5)
+    assert root_rows(y, hashes).tolist() == list(range(15))
+    monkeypatch.setattr(exemplars, "ROOT_ROWS", 8)
+    seen = root_rows(y, hashes)
+    in_turn = np.lexsort((hashes[y], [int((y[:i] == c).sum()) for i, c in enumerate(y.tolist())]))
+    assert seen.tolist() == sorted(in_turn[:8].tolist())
+    more = root_rows(torch.cat([y, torch.tensor([5, 5, 6])]), names(7))
+    assert len(more) == 8
+    assert set(more[more < 15].tolist()) < set(seen.tolist())

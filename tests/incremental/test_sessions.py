@@ -67,7 +67,7 @@ pytestmark = pytest.mark.usefixtures("few_random_features")
 
 
 def fitted(inference=SWEEPS, with_experts: bool = True, growth: Growth = GROWTH) -> tuple[BaseState, np.ndarray]:
-    return fit_base(
+    base, rows, frequencies = fit_base(
         X,
         Y,
         LABELS,
@@ -75,7 +75,7 @@ def fitted(inference=SWEEPS, with_experts: bool = True, growth: Growth = GROWTH)
         KERNEL,
         inference,
         growth,
-        expert=base_experts() if with_experts else None,
+        expert=base_experts(5) if with_experts else None,
         predict_at="mean",
         on_sphere=identity,
         memory_budget=BUDGET,
@@ -83,6 +83,9 @@ def fitted(inference=SWEEPS, with_experts: bool = True, growth: Growth = GROWTH)
         seed=SEED,
         progress=None,
     )
+    if with_experts:
+        np.testing.assert_allclose(frequencies, np.log(np.array(COUNTS) / sum(COUNTS)))
+    return base, rows
 
 
 @pytest.fixture(scope="module")
@@ -131,8 +134,10 @@ def test_nodes_saw_all_examples_before_those_were_dropped(base: BaseState) -> No
     """The same predictions as of a forest that still holds them."""
     exemplars = torch.cdist(base.X, X).argmin(1).tolist()
     kept = base_session.Exemplars(np.array(exemplars), base.exemplar_weights.numpy())
-    pool, left_out = base_session._base_experts(base_experts(), X, torch.as_tensor(Y), 5, kept)
-    data = TrainingData(X, Y, LABELS, left_out, inducing=np.array(exemplars))
+    fit = base_session._base_experts(base_experts(5), X, torch.as_tensor(Y), 5, kept)
+    pool, left_out = fit.expert, fit.left_out
+    frequent = left_out + torch.tensor(COUNTS).log()  # nodes do not learn how large classes are
+    data = TrainingData(X, Y, LABELS, frequent, inducing=np.array(exemplars))
     how = {"large_nodes": FixedInducingPoints(), "memory_budget": BUDGET, "seed": SEED}
     whole = fit_forest(TREES, data, KERNEL, SWEEPS, **how)
     scores = pool.log_probabilities(NEW)
@@ -141,6 +146,17 @@ def test_nodes_saw_all_examples_before_those_were_dropped(base: BaseState) -> No
         torch.testing.assert_close(base.model.log_probabilities(NEW, lambda rows: scores[rows], at), expected)
     assert isinstance(base.left_out, ExemplarScores)
     torch.testing.assert_close(base.left_out.dense(), left_out[exemplars], rtol=0, atol=1e-5)  # random features: single
+
+
+def test_scores_of_many_examples_are_not_held(base: BaseState, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are computed some rows at a time, and give the same base session."""
+    monkeypatch.setattr(base_session, "MAX_DOUBLE_SIZE", 0)
+    streamed, _ = fitted()
+    for a, b in zip(base.model.predictor.posteriors, streamed.model.predictor.posteriors, strict=True):
+        torch.testing.assert_close(a.weights, b.weights)
+    assert base.novelty is not None
+    assert streamed.novelty is not None
+    torch.testing.assert_close(base.novelty.signs, streamed.novelty.signs)
 
 
 def test_sampling_is_for_later_classes() -> None:
@@ -229,8 +245,11 @@ def test_new_nodes_see_exemplars_and_shots(base: BaseState, seen: Seen) -> None:
 def test_prior_means_of_new_nodes_are_log_odds_of_left_out_scores(
     base: BaseState, strategy: Strategy, most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of earlier classes at most so many rows are seen, evenly, where new nodes are a root and what is below it."""
-    monkeypatch.setattr(sessions, "ROOT_ROWS", most)
+    """Of earlier classes at most so many rows are seen, evenly, where new nodes are a root and what is below it.
+
+    The means express which share of them is seen, so that the root does not learn it.
+    """
+    monkeypatch.setattr("gptree.incremental.exemplars.ROOT_ROWS", most)
     given: list[tuple] = []
     problems = sessions.node_problems
 
@@ -255,6 +274,11 @@ def test_prior_means_of_new_nodes_are_log_odds_of_left_out_scores(
         assert novel.sum() == int((grown.y >= first).sum())
     else:
         assert len(rows) == len(M)
+    if first is not None:
+        mean = np.bincount(grown.y)[5:].mean()
+        weights = np.minimum(1, mean / np.bincount(grown.y))[grown.y]
+        before = grown.y.numpy() < first
+        M[:, :first] += np.log(weights[rows][data.y < first].sum() / weights[before].sum())
     checked = 0
     for tree, nodes in zip(trees, node_of, strict=True):
         for v in range(tree.n_nodes):
@@ -342,9 +366,10 @@ def test_nodes_on_the_path_of_a_base_class_are_fitted_to_all_that_is_kept(base: 
     assert data.weights.tolist() == [*base.stands_for.tolist(), 1, 1, 1]
     assert base.expert is not None
     assert data.scores is not None
-    torch.testing.assert_close(data.scores[15:], base.expert.log_probabilities(more.features))
+    frequent = torch.bincount(torch.as_tensor(data.y), data.weights).log()  # nodes do not learn how large classes are
+    torch.testing.assert_close(data.scores[15:], base.expert.log_probabilities(more.features) + frequent)
     assert isinstance(base.left_out, ExemplarScores)
-    torch.testing.assert_close(data.scores[:15], base.left_out.dense())
+    torch.testing.assert_close(data.scores[:15], base.left_out.dense() + frequent)
     for tree, nodes, before in zip(TREES, known, base.model.node_of, strict=True):
         path = {node for node, _ in tree.path(1)}
         assert [v for v in range(tree.n_nodes) if nodes[v] < 0] == sorted(path)

@@ -108,7 +108,7 @@ class _TreeClassifier(ForgetMixin, OpenSetMixin, AnswersMixin, ExplainMixin, Lef
         check_predict_at(self.predict_at)
         kernel, expert, inference = self._kernel(), as_expert(self.prior_mean), self._inference()
         if self.growth is not None and self.prior_mean == "experts":
-            expert = base_experts()
+            expert = base_experts(len(classes))
         large_nodes = self._large_nodes(inference)
         itemsize = max(X.itemsize, self._placement()[0].itemsize)
         again = self.kernel is None and self.growth is None
@@ -145,7 +145,7 @@ class _TreeClassifier(ForgetMixin, OpenSetMixin, AnswersMixin, ExplainMixin, Lef
         }
         with _progress(self.verbose, sum(tree.n_nodes for tree in trees)) as advance:
             if self.growth is not None:
-                base, rows = fit_base(
+                base, rows, fitted["log_frequencies"] = fit_base(
                     features,
                     codes,
                     classes.tolist(),

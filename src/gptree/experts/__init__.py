@@ -9,7 +9,7 @@ from gptree.experts.calibration import LeftOutScorer, best_temperature, fit_temp
 from gptree.experts.density import ExemplarDensity, FittedKernelDensity, KernelDensity, exemplar_density
 from gptree.experts.examples import ALONE, FEW_ROWS, MANY_CLASSES, Examples, check_features, shot_folds
 from gptree.experts.lda import LDA, FittedLDA, lda_scores
-from gptree.experts.left_out import ExemplarScores, LeftOutScores, in_chunks
+from gptree.experts.left_out import ExemplarScores, FitScores, LeftOutScores, in_chunks
 from gptree.experts.novel import FittedBaseNovelExpert, FittedSingle, NovelClassExperts
 from gptree.experts.novel_scores import GrownScores, root_log_odds
 from gptree.experts.pool import FittedPool, Pool, fit_weights, pooled
@@ -31,6 +31,7 @@ __all__ = [
     "ExemplarScores",
     "Expert",
     "Fit",
+    "FitScores",
     "FittedBaseNovelExpert",
     "FittedExpert",
     "FittedKernelDensity",

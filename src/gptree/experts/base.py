@@ -76,6 +76,10 @@ class Fit:
             return self
         return replace(self, scores=self.scores(torch.arange(len(self.usable), device=self.usable.device)))
 
+    def some(self, rows: Tensor) -> Fit:
+        """The same of some of the examples (r,)."""
+        return replace(self, scores=lambda asked: self.at(rows[asked]), usable=self.usable[rows])
+
     @cached_property
     def left_out(self) -> Tensor:
         """Left-out log-probabilities at all examples, (n, C)."""

@@ -87,6 +87,11 @@ class ExemplarDensity(Expert):
         check_unit_length(examples.X)
         return fit_tempered(_ExemplarScorer(self, examples), examples)
 
+    def itself(self, examples: Examples) -> Tensor:
+        """(n,) which of the exemplars each example is, −1 for none."""
+        places = torch.arange(len(self.rows), device=examples.y.device)
+        return torch.full_like(examples.y, -1).index_copy_(0, self.rows, places)
+
 
 @dataclass(frozen=True, eq=False)
 class FittedKernelDensity(FittedExpert):
@@ -270,11 +275,10 @@ class _ExemplarScorer:
 
     def __init__(self, settings: ExemplarDensity, examples: Examples) -> None:
         self.grid, self.fallback, self.examples = settings.sharpnesses, min(settings.sharpnesses), examples
-        self.density = exemplar_density(
-            examples.X[settings.rows], examples.y[settings.rows], settings.weights, examples.n_classes
-        )
-        self.itself = -torch.ones_like(examples.y)
-        self.itself[settings.rows] = torch.arange(len(settings.rows), device=self.itself.device)
+        points, many = examples.X[settings.rows], examples.n_classes > MANY_CLASSES
+        points = points.to(working_dtype(len(points), points.dtype)) if many else points
+        self.density = exemplar_density(points, examples.y[settings.rows], settings.weights, examples.n_classes)
+        self.itself = settings.itself(examples)
 
     def scores(self, grid: tuple[float, ...], rows: Tensor) -> Tensor:
         return self.density.scores(self.examples.X[rows], grid, self.itself[rows])

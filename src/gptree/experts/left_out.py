@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gptree.experts.base import MOST_KEPT, FittedExpert, LeftOutAt, dense_left_out
+from gptree.experts.base import MOST_KEPT, Fit, FittedExpert, LeftOutAt, dense_left_out
 from gptree.experts.examples import ALONE, Examples, row_chunks
 
 
@@ -121,6 +121,26 @@ class ExemplarScores(LeftOutScores):
         at = self.expert.at_exemplars(self._examples)
         assert at is not None
         return at
+
+
+@dataclass(frozen=True, eq=False)
+class FitScores(LeftOutScores):
+    """The same of a fit that is still there.
+
+    Attributes
+    ----------
+    fit : Fit
+    """
+
+    fit: Fit | None = None
+
+    @cached_property
+    def _at(self) -> LeftOutAt:
+        assert self.fit is not None
+        return self.fit.at
+
+    def chunks(self) -> tuple[Tensor, ...]:
+        return row_chunks(torch.arange(len(self), device=self.y.device), self.n_classes)
 
 
 def in_chunks(scores: Tensor | LeftOutScores) -> Iterator[tuple[Tensor, Tensor]]:

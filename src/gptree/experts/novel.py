@@ -80,9 +80,11 @@ class NovelClassExperts(Serializable):
     bias : float
     novel_weights : tensor (K,)
         v.
-    base_mass : tensor (m,) or None
-        logsumexp over the base classes of Σ_k w_k score_k at the exemplars, left out, without ridge regression: what
+    base_mass : tensor (k,) or None
+        logsumexp over the base classes of Σ_k w_k score_k at exemplars, left out, without ridge regression: what
         arrivals do not change. None with ridge regression, which they do change, and until it is known.
+    base_rows : int64 tensor (k,) or None
+        At which exemplars, in order; None is at all.
     """
 
     lda: FittedLDA
@@ -93,11 +95,15 @@ class NovelClassExperts(Serializable):
     root_weights: Annotated[Tensor, Array("K")]
     bias: Annotated[float, Number()]
     novel_weights: Annotated[Tensor, Array("K")]
-    base_mass: Annotated[Tensor | None, Array("m")] = None
+    base_mass: Annotated[Tensor | None, Array("k")] = None
+    base_rows: Annotated[Tensor | None, Array("k", least=0, whole=True)] = None
 
     def check(self, name: str, sizes: Sizes) -> None:
-        alike = self.base_mass is None or len(self.base_mass) == len(self.density.points)
-        ensure(alike, f"{name}.base_mass is not that of the exemplars.")
+        m, rows = len(self.density.points), self.base_rows
+        if self.base_mass is not None:
+            alike = len(self.base_mass) == m if rows is None else bool((rows.diff() > 0).all() and rows[-1] < m)
+            ensure(alike, f"{name}.base_mass is not that of the exemplars.")
+        ensure(self.base_mass is not None or rows is None, f"{name}.base_rows are there, but no base_mass.")
         ensure(isinstance(self.random_lda.expert, FittedLDA), f"{name}.random_lda is not on a FittedLDA.")
         settings = (self.ridge_penalty, self.ridge_temperature)
         experts = 3 + sum(each is not None for each in settings) / 2
@@ -182,13 +188,37 @@ class NovelClassExperts(Serializable):
         examples = Examples.of(density.points.to(X.dtype), density.labels, C, weights=weights)
         return Discriminants(lda.grown(*later), random_lda.grown(*later), density, examples, weights, m)
 
-    def with_base_mass(self, weights: Tensor) -> NovelClassExperts:
-        """With `base_mass`, at exemplars that count `weights` (m,) times each, unless ridge regression is asked."""
+    def with_base_mass(self, weights: Tensor, rows: Tensor | None = None) -> NovelClassExperts:
+        """With `base_mass`, unless ridge regression is asked.
+
+        Parameters
+        ----------
+        weights : tensor (m,)
+            How many times each exemplar counts.
+        rows : int64 tensor (k,), optional
+            The exemplars, in order, that sessions will ask for; elsewhere it is computed whenever it is needed.
+        """
         if self.ridge_penalty is not None:
             return self
+        asked = torch.arange(len(weights), device=weights.device) if rows is None else rows
+        return replace(self, base_mass=self._mass_at(asked, weights), base_rows=rows)
+
+    def mass_at(self, rows: Tensor, weights: Tensor | None) -> Tensor:
+        """`base_mass` of some exemplars (r,), all of which count `weights` (m,) times."""
+        assert self.base_mass is not None
+        if self.base_rows is None:
+            return self.base_mass[rows]
+        place = torch.searchsorted(self.base_rows, rows).clamp(max=len(self.base_rows) - 1)
+        mass, missing = self.base_mass[place], (self.base_rows[place] != rows).nonzero()[:, 0]
+        if len(missing) > 0:
+            weights = torch.ones_like(self.density.weights) if weights is None else weights
+            mass[missing] = self._mass_at(rows[missing], weights.to(mass))
+        return mass
+
+    def _mass_at(self, rows: Tensor, weights: Tensor) -> Tensor:
         experts = self._of_base(weights)
-        chunks = row_chunks(torch.arange(len(weights), device=weights.device), len(self.lda.counts))
-        return replace(self, base_mass=torch.cat([self.total(experts.at(rows)).logsumexp(1) for rows in chunks]))
+        chunks = row_chunks(rows, len(self.lda.counts))
+        return torch.cat([self.total(experts.at(some)).logsumexp(1) for some in chunks])
 
     def at_arrivals(self, X: Tensor, sizes: Sequence[int]) -> Tensor:
         """What base classes score at new points (n, d): as `base_mass`, and the sum of each expert's scores; (n, 4).

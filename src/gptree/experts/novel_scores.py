@@ -120,7 +120,6 @@ class NovelScores:
         """r (r,) at some points, in their order, and the scores (r, N) that each expert gives novel classes."""
         learnt, discriminants, n_base = self.learnt, self.discriminants, self.n_base
         if self.arrivals is not None:
-            assert learnt.base_mass is not None
             before, after = (rows[(rows < discriminants.n_exemplars) == old] for old in (True, False))
             mass, sums = self.arrivals[after - discriminants.n_exemplars].tensor_split([1], 1)
             parts = [
@@ -128,7 +127,8 @@ class NovelScores:
                 discriminants.at(after, n_base, sums=sums),
             ]
             novel = [torch.cat(both) for both in zip(*parts, strict=True)]
-            of_base = torch.cat([learnt.base_mass[before], mass[:, 0]])
+            weights = None if discriminants.weights is None else discriminants.weights[: discriminants.n_exemplars]
+            of_base = torch.cat([learnt.mass_at(before, weights), mass[:, 0]])
         else:
             scores = discriminants.at(rows)
             novel, total = [each[:, n_base:] for each in scores], learnt.total([each[:, :n_base] for each in scores])

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from gptree.experts.base import Expert, Fit, LeftOutAt, ScoreCache
 from gptree.experts.calibration import CalibrationRows
-from gptree.experts.density import FittedKernelDensity, KernelDensity
+from gptree.experts.density import ExemplarDensity, FittedKernelDensity, KernelDensity
 from gptree.experts.examples import ALONE, MANY_CLASSES, Examples
 from gptree.experts.pool import FittedPool, robust_weights
 from gptree.experts.scorers import ClassPoints, ShortlistScores, best_classes, with_tail
@@ -37,8 +37,9 @@ def shortlist_size(experts: Sequence[Expert], examples: Examples, asked: int | N
     All but the first of its experts must be densities.
     """
     first, *others = experts
-    densities = len(others) > 0 and all(type(expert) is KernelDensity for expert in others)
-    if not densities or isinstance(first, KernelDensity):
+    kinds = KernelDensity, ExemplarDensity
+    densities = len(others) > 0 and all(type(expert) in kinds for expert in others)
+    if not densities or isinstance(first, kinds):
         return None
     many = examples.n_classes > MANY_CLASSES and len(examples) > MANY_ROWS
     return SHORTLIST if asked is None and many else asked
@@ -70,7 +71,8 @@ def fit_shortlist(experts: Sequence[Expert], examples: Examples, size: int) -> F
         slopes.append(tail_slope(guide, fit.at(calibration.rows), size))
         del fit  # with its copies of the examples
     pool = FittedShortlist(tuple(fitted), guide.new_ones(len(fitted)), guide.new_tensor(slopes), size)
-    found = pool.densities_at(examples)(calibration.rows, shortlist := best_classes(guide, size))
+    itself = next((expert.itself(examples) for expert in experts if isinstance(expert, ExemplarDensity)), None)
+    found = pool.densities_at(examples, itself)(calibration.rows, shortlist := best_classes(guide, size))
     one = torch.eye(len(fitted)).tolist()
     logs = guide.new_empty(len(one), len(guide), len(calibration.classes))
     for log, weights in zip(logs, one, strict=True):
@@ -78,7 +80,7 @@ def fit_shortlist(experts: Sequence[Expert], examples: Examples, size: int) -> F
     del guide, found  # of many classes they are large
     weights = robust_weights(logs, calibration.labels, calibration.balanced.to(logs), few=examples.few)
     pool = FittedShortlist(pool.experts, weights.to(examples.X), pool.slopes.to(examples.X), size)
-    return Fit(pool, pool.combined_at(first.at, examples), examples.usable)
+    return Fit(pool, pool.combined_at(first.at, examples, itself), examples.usable)
 
 
 def tail_slope(guide: Tensor, other: Tensor, size: int) -> float:
@@ -125,9 +127,15 @@ class FittedShortlist(FittedPool):
     def left_out_at(self, examples: Examples) -> LeftOutAt:
         return self.combined_at(self.experts[0].left_out_at(examples), examples)
 
-    def combined_at(self, first: LeftOutAt, examples: Examples) -> LeftOutAt:
-        """Left-out scores of the pool, from those of its first expert."""
-        densities_at = self.densities_at(examples)
+    def at_exemplars(self, exemplars: Examples) -> LeftOutAt | None:
+        first, *densities = [self.experts[k].at_exemplars(exemplars) for k in (0, *self._heard)]
+        if first is None or None in densities:
+            return None
+        return self.combined_at(first, exemplars, torch.arange(len(exemplars), device=exemplars.y.device))
+
+    def combined_at(self, first: LeftOutAt, examples: Examples, itself: Tensor | None = None) -> LeftOutAt:
+        """Left-out scores of the pool, from those of its first expert; see `densities_at`."""
+        densities_at = self.densities_at(examples, itself)
 
         def at(rows: Tensor) -> Tensor:
             guide = first(rows)
@@ -136,20 +144,34 @@ class FittedShortlist(FittedPool):
 
         return at
 
-    def densities_at(self, examples: Examples) -> Callable[[Tensor, Tensor], list[Tensor]]:
-        """Left-out scores of each density at rows (r,), for some classes (r, k) of each."""
+    def densities_at(
+        self, examples: Examples, itself: Tensor | None = None
+    ) -> Callable[[Tensor, Tensor], list[Tensor]]:
+        """Left-out scores of each density at rows (r,), for some classes (r, k) of each.
+
+        The points of a density are the examples, and the fold of a row is left out; or they are exemplars, of which a
+        row leaves out the one that it is `itself` (n,), −1 for none.
+        """
 
         def at(rows: Tensor, classes: Tensor) -> list[Tensor]:
-            left = left_out_masses(examples, rows, classes)
-            folds = examples.folds[rows]
+            folds, mine = examples.folds[rows], None if itself is None else itself[rows]
 
             def hidden(places: Tensor, points: Tensor) -> Tensor:
                 """Which points (q, s) are left out with the rows at these places (q,)."""
+                if mine is not None:
+                    return points == mine[places][:, None]
                 fold = folds[places][:, None]
                 return torch.where(fold == ALONE, points == rows[places][:, None], examples.folds[points] == fold)
 
-            x = examples.X[rows]
-            return [points.scores(x, classes, beta, tau, left, hidden) for points, beta, tau in self._densities]
+            found, x = [], examples.X[rows]
+            for points, beta, tau in self._densities:
+                if mine is None:
+                    left = left_out_masses(examples, rows, classes)
+                else:
+                    own = torch.where(mine >= 0, points.weights[mine], 0)[:, None]
+                    left = _left(points.masses[classes], own * (classes == examples.y[rows][:, None]))
+                found.append(points.scores(x, classes, beta, tau, left, hidden))
+            return found
 
         return at
 
@@ -185,5 +207,9 @@ def left_out_masses(examples: Examples, rows: Tensor, classes: Tensor) -> Tensor
     of_folds = torch.cat([examples.fold_counts, torch.zeros_like(examples.counts)[None]])  # the last stands for alone
     gone = of_folds[folds[:, None], classes]
     itself = examples.weights[rows][:, None] * (classes == examples.y[rows][:, None])
-    left = examples.counts[classes] - torch.where(folds[:, None] == ALONE, itself, gone)
-    return torch.where(left > 1e-6 * examples.counts[classes], left, 1)
+    return _left(examples.counts[classes], torch.where(folds[:, None] == ALONE, itself, gone))
+
+
+def _left(masses: Tensor, gone: Tensor) -> Tensor:
+    """What is left of masses; 1 where that is nothing but rounding."""
+    return torch.where(masses - gone > 1e-6 * masses, masses - gone, 1)

@@ -17,6 +17,8 @@ from gptree.experts import (
     Examples,
     ExemplarScores,
     Expert,
+    Fit,
+    FitScores,
     FittedExpert,
     FittedPool,
     FittedRandomFeatures,
@@ -26,8 +28,10 @@ from gptree.experts import (
     Pool,
     RandomFeatures,
     Ridge,
+    in_chunks,
 )
 from gptree.experts.base import MAX_DOUBLE_SIZE
+from gptree.experts.examples import MANY_CLASSES
 from gptree.incremental.episodes import RANDOM_LDA, learn_novel_experts
 from gptree.incremental.exemplars import Exemplars, select_exemplars
 from gptree.incremental.memorised import class_spreads
@@ -46,6 +50,8 @@ from gptree.inference import (
 from gptree.model import (
     ForestModel,
     LeftOut,
+    PathOdds,
+    PathTable,
     TrainingData,
     distance_rows,
     even,
@@ -63,8 +69,13 @@ BASE_RIDGE = RandomFeatures(
 )
 
 
-def base_experts() -> Pool:
-    """What ``prior_mean="experts"`` is in a base session: experts for many examples a class."""
+def base_experts(n_classes: int) -> Pool:
+    """What ``prior_mean="experts"`` is in a base session: experts for many examples a class.
+
+    Of very many classes two experts: the second looks at a shortlist of the first.
+    """
+    if n_classes > MANY_CLASSES:
+        return Pool((BASE_LDA, KernelDensity()))
     return Pool((BASE_LDA, replace(RANDOM_LDA, expert=BASE_LDA), BASE_RIDGE, KernelDensity()))
 
 
@@ -86,8 +97,10 @@ def fit_base(
     n_jobs: int | None,
     seed: int,
     progress: Callable[[int], None] | None,
-) -> tuple[BaseState, np.ndarray]:
+) -> tuple[BaseState, np.ndarray, np.ndarray | None]:
     """Fit the base classes, learn what novel classes will need, and keep the exemplars alone; also their rows in X.
+
+    The third are the log-frequencies (C,) of the classes, which prior means at the examples express, if there are any.
 
     Nodes see all examples, through the exemplars of their classes as inducing points. An inference without such a
     form (Gibbs sampling) leaves the base to coordinate ascent, as in the paper, and is for classes that arrive later.
@@ -100,19 +113,29 @@ def fit_base(
         sphere.cpu().numpy(), y, growth.exemplars, growth.selection, hashes, seed, held_out, _numpy(weights)
     )
     codes = torch.as_tensor(y, device=X.device)
-    fitted, left_out, novel_experts = None, None, None
+    fit, novel_experts = None, None
     if expert is not None:
-        fitted, left_out = _base_experts(expert, sphere, codes, len(labels), exemplars, held_out, weights)
-        novel_experts = learn_novel_experts(sphere, codes, exemplars, hashes, growth, seed, fitted, held_out, weights)
+        fit = _base_experts(expert, sphere, codes, len(labels), exemplars, held_out, weights)
+        told = growth, seed, fit.expert, held_out, weights
+        novel_experts = learn_novel_experts(sphere, codes, exemplars, hashes, *told)
     several = torch.bincount(codes, minlength=len(labels)) > 1
     spreads = class_spreads(sphere, codes, len(labels), weights) if held_out is None else None
     places = exemplars.rows
     if held_out is not None:
         chosen = torch.as_tensor(held_out, device=X.device)
         X, y, codes, sphere = X[chosen], y[held_out], codes[chosen], sphere[chosen]
-        left_out, weights = (None if each is None else each[chosen] for each in (left_out, weights))
+        weights = None if weights is None else weights[chosen]
+        fit = None if fit is None else fit.some(chosen.nonzero()[:, 0])
         places = np.cumsum(held_out)[places] - 1
-    data = TrainingData(X, y, labels, left_out, weights, inducing=places)
+    left_out, learnt, odds, frequencies = None, None, None, None
+    if fit is not None:
+        left_out = learnt = _left_out(fit, sphere, codes, len(labels))
+        if len(labels) > 1:
+            counts = np.bincount(y, _numpy(weights))
+            frequencies = np.log(counts / counts.sum())
+            learnt = _as_learnt(left_out, frequencies)
+            odds = _path_odds(trees, learnt, y, X)
+    data = TrainingData(X, y, labels, odds, weights, inducing=places)
     model = fit_forest(
         trees,
         data,
@@ -127,19 +150,20 @@ def fit_base(
     rows = torch.as_tensor(places, device=X.device)
     masses = torch.as_tensor(exemplars.weights).to(X)
     kept = None
-    if fitted is not None and left_out is not None:
+    if fit is not None and left_out is not None:
         counted = None if weights is None else weights[rows]
-        kept = exemplar_scores(fitted, sphere[rows], codes[rows], len(labels), masses, counted)
+        kept = exemplar_scores(fit.expert, sphere[rows], codes[rows], len(labels), masses, counted)
         if kept is None or not torch.equal(kept.sizes > 1, several):
-            kept = _kept(left_out, rows, X.dtype)
+            kept = fit.some(rows).left_out if isinstance(left_out, FitScores) else left_out[rows].to(X.dtype)
     novelty = None
     if len(rows) < len(codes):  # the others are looked at while they are there
-        seen = left_out_predictions(model, y, left_out, weights, predict_at, dense=False)
+        learnt = None if learnt is left_out else learnt
+        seen = left_out_predictions(model, y, left_out, weights, predict_at, dense=False, learnt=learnt)
         novelty = _novelty(seen, sphere, codes, places[distance_rows(y[places], len(labels))], rows)
     base = BaseState(
         keys=tuple(labels),
         model=_on_rows(model, rows),
-        expert=fitted,
+        expert=None if fit is None else fit.expert,
         y=codes[rows],
         stands_for=masses,
         exemplars=torch.arange(len(rows), device=X.device),
@@ -150,7 +174,7 @@ def fit_base(
         spreads=spreads,
         weights=None if weights is None else weights[rows],
     )
-    return base, exemplars.rows
+    return base, exemplars.rows, frequencies
 
 
 def base_novelty(
@@ -170,9 +194,7 @@ def base_novelty(
         y = base.y.cpu().numpy()
         learnt = None
         if base.left_out is not None and log_frequencies is not None and not even(log_frequencies):
-            prior = torch.as_tensor(log_frequencies).to(base.X)[None]
-            learnt = base.left_out
-            learnt = learnt + prior if isinstance(learnt, Tensor) else learnt.with_prior(prior)
+            learnt = _as_learnt(base.left_out, log_frequencies)
         given = y, base.left_out, base.weights, predict_at
         seen = left_out_predictions(base.model, *given, base.staying, dense=False, learnt=learnt)
         points = distance_rows(y, base.n_classes)
@@ -247,13 +269,6 @@ def exemplar_scores(
     return scores if scores.known else None
 
 
-def _kept(left_out: Tensor, rows: Tensor, dtype: torch.dtype) -> Tensor:
-    """Left-out log-probabilities of some rows; very many stay as they are, in single precision."""
-    everyone = torch.arange(len(left_out), device=rows.device)
-    kept = left_out if torch.equal(rows, everyone) else left_out[rows]
-    return kept.to(left_out.dtype if left_out.numel() > MAX_DOUBLE_SIZE else dtype)
-
-
 def left_out_again(base: BaseState, on_sphere: Callable[[Tensor], Tensor]) -> LeftOutScores | None:
     """Left-out log-probabilities at the rows of a base from its experts; None if these do not have them."""
     assert base.expert is not None
@@ -275,16 +290,40 @@ def _base_experts(
     exemplars: Exemplars,
     held_out: np.ndarray | None = None,
     weights: Tensor | None = None,
-) -> tuple[FittedExpert, Tensor]:
-    """The expert fitted to base examples, keeping exemplars alone; left-out log-probabilities by single examples."""
+) -> Fit:
+    """The expert fitted to base examples, keeping exemplars alone; left out by single examples."""
     if n_classes == 1:
-        return FittedSingle(), X.new_zeros(len(X), 1)
+        return Fit(FittedSingle(), X.new_zeros(len(X), 1), torch.zeros_like(y, dtype=torch.bool))
     rows, masses = (torch.as_tensor(values, device=X.device) for values in exemplars)
     calibration = None if held_out is None else torch.as_tensor(held_out, device=X.device)
     alone = torch.full_like(y, ALONE)
     examples = Examples.of(X, y, n_classes, folds=alone, calibration=calibration, weights=weights)
     fit = expert.on_exemplars(rows, masses).fit(examples)
-    return _lighter(fit.expert), fit.left_out
+    return replace(fit, expert=_lighter(fit.expert))
+
+
+def _left_out(fit: Fit, X: Tensor, y: Tensor, n_classes: int) -> Tensor | FitScores:
+    """Left-out log-probabilities at the examples; of many, computed when asked for."""
+    few = len(X) * n_classes <= MAX_DOUBLE_SIZE
+    return fit.left_out if few else FitScores(fit.expert, X, y, n_classes, fit=fit)
+
+
+def _as_learnt(left_out: Tensor | LeftOutScores, log_frequencies: np.ndarray) -> Tensor | LeftOutScores:
+    """The scores around which nodes are fitted: they must not learn how large classes are, see `fit_prior`."""
+    if even(log_frequencies):
+        return left_out
+    prior = torch.as_tensor(log_frequencies)
+    if isinstance(left_out, Tensor):
+        return left_out + prior.to(left_out)
+    return left_out.with_prior(prior.to(left_out.X)[None])
+
+
+def _path_odds(trees: Sequence[ClassTree], learnt: Tensor | LeftOutScores, y: np.ndarray, X: Tensor) -> PathOdds:
+    """Prior means on the paths of the examples' own classes."""
+    table = PathTable(trees, y, X)
+    for rows, scores in in_chunks(learnt):
+        table.add(rows, scores)
+    return table.done()
 
 
 def _lighter(expert: FittedExpert) -> FittedExpert:

@@ -38,7 +38,7 @@ from gptree.experts import (
 )
 from gptree.experts.novel import RIDGE
 from gptree.experts.products import working_dtype
-from gptree.incremental.exemplars import Exemplars, select_exemplars
+from gptree.incremental.exemplars import Exemplars, root_rows, select_exemplars
 from gptree.incremental.strategies import Growth
 
 #: Shares of the base classes that become novel, one episode each; of more classes than this, only the first and last.
@@ -50,6 +50,8 @@ KEPT_SHARE = 0.8
 #: Queries × classes of an episode, at most, unless that leaves fewer than the second number of queries.
 MAX_SCORES = 2**17
 MIN_QUERIES = 500
+#: Base classes that take part in episodes, at most; their labels choose which.
+MOST_CLASSES = 2_000
 #: Points on which penalties of ridge regression are compared, at most.
 RIDGE_POINTS = 1_000
 
@@ -105,7 +107,8 @@ def learn_novel_experts(
 
     shares = list(enumerate(NOVEL_SHARES))
     shares = shares if len(hashes) <= MANY_CLASSES else [shares[0], shares[-1]]
-    episodes = [make_episode(X, y, hashes, share, growth, [seed, k], held_out, weights) for k, share in shares]
+    players = _players(X, y, hashes, held_out, weights)
+    episodes = [make_episode(*players[:3], share, growth, [seed, k], *players[3:]) for k, share in shares]
     episodes = [episode for episode in episodes if episode is not None]
     choices = [
         _choose_lda(episodes, lda, lambda x: x),
@@ -128,7 +131,8 @@ def learn_novel_experts(
         bias=bias,
         novel_weights=_novel_pool(logs, episodes, len(choices), X),
     )
-    return learnt.with_base_mass(examples.weights[rows])
+    asked = root_rows(y[rows], hashes)
+    return learnt.with_base_mass(examples.weights[rows], asked if len(asked) < len(rows) else None)
 
 
 def _discriminants(examples: Examples, base: FittedExpert) -> tuple[FittedLDA, FittedRandomFeatures]:
@@ -145,8 +149,10 @@ def _discriminants(examples: Examples, base: FittedExpert) -> tuple[FittedLDA, F
     random = [e for e in parts if isinstance(e, FittedRandomFeatures) and usable(e.expert)]
     if random:
         return lda, random[0]
-    empty = FittedRandomFeatures(lda, RANDOM_LDA.projection(examples.X), RANDOM_LDA.unit_length)
-    return lda, replace(empty, expert=FittedLDA.of(replace(examples, X=empty.features(examples.X)))).single()
+    like = examples.X[:1].to(working_dtype(len(examples), examples.X.dtype))
+    empty = FittedRandomFeatures(lda, RANDOM_LDA.projection(like), RANDOM_LDA.unit_length)
+    features = Examples.of(empty.features(examples.X), examples.y, examples.n_classes, weights=examples.weights)
+    return lda, replace(empty, expert=FittedLDA.of(features)).single()
 
 
 def _parts(expert: FittedExpert) -> list[FittedExpert]:
@@ -159,6 +165,21 @@ def _parts(expert: FittedExpert) -> list[FittedExpert]:
         else:
             parts.append(part)
     return parts
+
+
+Players = tuple[Tensor, Tensor, np.ndarray, np.ndarray | None, Tensor | None]
+
+
+def _players(X: Tensor, y: Tensor, hashes: np.ndarray, held_out: np.ndarray | None, weights: Tensor | None) -> Players:
+    """The same of at most `MOST_CLASSES` classes, numbered anew."""
+    if len(hashes) <= MOST_CLASSES:
+        return X, y, hashes, held_out, weights
+    classes = np.sort(np.argsort(hashes)[:MOST_CLASSES])
+    chosen = torch.as_tensor(classes, device=y.device)
+    rows = torch.isin(y, chosen)
+    held_out = None if held_out is None else held_out[rows.cpu().numpy()]
+    weights = None if weights is None else weights[rows]
+    return X[rows], torch.searchsorted(chosen, y[rows]), hashes[classes], held_out, weights
 
 
 def make_episode(

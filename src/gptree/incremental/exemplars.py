@@ -8,12 +8,18 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
+from torch import Tensor
 
+from gptree.experts import shot_folds
 from gptree.maths.seeding import first_nearest, kmeans_plus_plus_order
 from gptree.settings import Settings
 from gptree.tree import node_generator, node_key
+
+#: Examples of earlier classes that a new root is fitted to, at most.
+ROOT_ROWS = 2_000
 
 
 class Selection(Settings, ABC):
@@ -144,6 +150,19 @@ def condensed(
         nearest[np.searchsorted(members, rows[chosen])] = np.arange(len(chosen))  # each stands for itself at least
         masses[chosen] = np.bincount(nearest, None if weights is None else weights[members], minlength=len(chosen))
     return Exemplars(rows, masses)
+
+
+def root_rows(y: Tensor, hashes: np.ndarray) -> Tensor:
+    """Which examples of classes y (n,) a new root is fitted to, in order: all, or `ROOT_ROWS`.
+
+    They are taken evenly: the first of every class before the second of any, classes by the hashes (C,) of their
+    labels. Of more classes it is those among them, and fewer.
+    """
+    if len(y) <= ROOT_ROWS:
+        return torch.arange(len(y), device=y.device)
+    turn = torch.as_tensor(hashes.argsort().argsort(), device=y.device)[y]
+    in_turn = (shot_folds(y, max_folds=len(y) + 1).clamp(min=0) * len(hashes) + turn).argsort()
+    return in_turn[:ROOT_ROWS].sort().values
 
 
 def _distances(x: np.ndarray, other: np.ndarray) -> np.ndarray:

@@ -17,8 +17,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gptree.experts import FittedBaseNovelExpert, FittedExpert, GrownScores, shot_folds, weighted_mean
+from gptree.experts import FittedBaseNovelExpert, FittedExpert, GrownScores, weighted_mean
 from gptree.experts.base import LeftOutAt
+from gptree.incremental.exemplars import root_rows
 from gptree.incremental.journal import BaseClass, ClassRegistry
 from gptree.incremental.kernels import joined_kernels
 from gptree.incremental.memorised import class_spreads, wider
@@ -30,9 +31,6 @@ from gptree.maths.sphere import unit_length
 from gptree.model import ForestModel, PathOdds, PathTable, TrainingData, node_problems
 from gptree.model.node_data import NEW
 from gptree.tree import ClassTree, build_tree, join, label_hashes, surviving
-
-#: Examples of earlier classes that a new root is fitted to, at most.
-ROOT_ROWS = 2_000
 
 #: In place of a row of the base model.
 NO_TWIN = -1
@@ -121,10 +119,6 @@ class _Memory:
     @property
     def later_weights(self) -> Tensor:
         return self.weights[self.n_exemplars :]
-
-    @property
-    def X(self) -> Tensor:
-        return self.features[self.rows]
 
 
 def _twins(base: BaseState, registry: ClassRegistry, n_later: int) -> Tensor:
@@ -325,6 +319,8 @@ def _refitted(
     if base.expert is not None:
         scores = _base_left_out(base, memory, held, config.on_sphere(memory.later[:n_extra]))
     y = torch.cat([memory.place[base.y[held]], memory.later_y[:n_extra]])
+    if scores is not None:  # nodes must not learn how large classes are
+        scores = scores + torch.bincount(y, weights).log().to(scores)
     keys = [base.keys[c.number] for c in registry.base]
     data = TrainingData(memory.features[rows], y.cpu().numpy(), keys, scores, weights)
     numbers = [i for i, c in enumerate(registry.base) if c.number in touched]
@@ -363,41 +359,51 @@ def _extended(
     most = counts if config.session_exemplars is None else np.minimum(counts, np.bincount(y))
     # a class counts for no more than a novel one does on average; one whose rows stand for others as its rows do
     balance = torch.as_tensor((np.minimum(most, most[n_base:].mean()) / counts)[y]).to(base.X)
+    weights = balance * memory.weights
     scores = None
     if left_out is not None:
-        scores = left_out.dense() if first is None else _path_odds(joined, left_out, memory, seen, first, n_base)
-    y = y[seen.cpu().numpy()]
-    data = TrainingData(memory.X[seen], y, keys, scores, (balance * memory.weights)[seen])
+        scores = (
+            left_out.dense() if first is None else _path_odds(joined, left_out, memory, seen, first, n_base, weights)
+        )
     trees, rows = tuple(place.tree for place in placed), memory.rows[seen]
+    data = TrainingData(memory.features[rows], y[seen.cpu().numpy()], keys, scores, weights[seen])
     keeps = not config.strategy.rebuilds
     model = _fitted(frozen.model, trees, known, data, rows, memory.features, config, keeps)
     return GrownState(registry, model, expert, memory.rows, memory.y, times_wider=times_wider)
 
 
 def _seen(memory: _Memory, first: int | None, hashes: np.ndarray) -> Tensor:
-    """Which examples in memory new nodes are fitted to: all, or of those below class `first` at most `ROOT_ROWS`.
-
-    These are taken evenly: the first of every class before the second of any, classes by the hashes of their labels.
-    """
+    """Which examples in memory new nodes are fitted to: all, or of those below class `first` some, see `root_rows`."""
     everyone = torch.arange(len(memory.y), device=memory.y.device)
-    before = everyone if first is None else everyone[memory.y < first]
-    if first is None or len(before) <= ROOT_ROWS:
+    if first is None:
         return everyone
-    y = memory.y[before]
-    turn = torch.as_tensor(hashes[:first].argsort().argsort(), device=y.device)[y]
-    in_turn = (shot_folds(y, max_folds=len(y) + 1).clamp(min=0) * first + turn).argsort()
-    return torch.cat([before[in_turn[:ROOT_ROWS]], everyone[memory.y >= first]]).sort().values
+    before = everyone[memory.y < first]
+    chosen = before[root_rows(memory.y[before], hashes[:first])]
+    return torch.cat([chosen, everyone[memory.y >= first]]).sort().values
 
 
 def _path_odds(
-    novel: list[ClassTree], left_out: GrownScores, memory: _Memory, seen: Tensor, first: int, n_base: int
+    novel: list[ClassTree],
+    left_out: GrownScores,
+    memory: _Memory,
+    seen: Tensor,
+    first: int,
+    n_base: int,
+    weights: Tensor,
 ) -> PathOdds:
-    """Prior means at the root and in the trees `novel` of the classes from `first` on: all other classes are one."""
+    """Prior means at the root and in the trees `novel` of the classes from `first` on: all other classes are one.
+
+    Where only some rows of those are seen, the root must not learn that they are few: prior means at its rows express
+    the share of their weights (n,) that is seen, those at new rows do not.
+    """
     leaf = ClassTree.from_preorder([0])
     y = (memory.y[seen] - first + 1).clamp(min=0).cpu().numpy()
-    table = PathTable([join(leaf, tree) for tree in novel], y, memory.X)
+    table = PathTable([join(leaf, tree) for tree in novel], y, memory.features)
+    share = weights[seen[memory.y[seen] < first]].sum() / weights[memory.y < first].sum()
     for rows in left_out.chunks(torch.arange(len(seen), device=seen.device)):
-        table.add(rows, left_out.against(seen[rows], first - n_base).to(memory.X.dtype))
+        scores = left_out.against(seen[rows], first - n_base).to(memory.features.dtype)
+        scores[:, 0] += share.log()
+        table.add(rows, scores)
     return table.done()
 
 
