@@ -183,7 +183,7 @@ def test_another_class_prior_is_asked_about_than_was_learnt(case: str) -> None:
     model = fit(inference, TREES, d, None if name is None else kernel(name), large_nodes=large_nodes)
     assert d.scores is not None
     shift = torch.tensor([0.0, 1.5, -0.5, 2.0, -1.0], dtype=torch.float64)
-    actual = left_out_predictions(model, d.y, d.scores + shift, d.weights, learnt=d.scores)
+    actual = left_out_predictions(model, d.y, d.scores + shift, d.weights, learnt_prior=-shift)
     problems, _ = node_problems(TREES, d, large_nodes, 0)
     before, after = (model.prior_means(scores) for scores in (d.scores, d.scores + shift))
     left, right = model.node_log_probabilities(d.X, d.scores + shift, "mean")

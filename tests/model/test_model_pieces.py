@@ -13,7 +13,7 @@ import torch
 from forest_cases import FIRST, SECOND, data, fit, kernel, new_points
 
 from gptree.inference import CoordinateAscent, DensePosterior, Gibbs, Grams, InducingPoints, SubsetOfData
-from gptree.model import TrainingData, forest, leave_one_out, node_data, node_problems, prior_means
+from gptree.model import TrainingData, cavities, forest, leave_one_out, node_data, node_problems, prior_means
 from gptree.model.forest import ForestModel
 from gptree.model.prediction import Prediction
 from gptree.model.stored import model_from_parts, model_to_parts
@@ -85,12 +85,12 @@ def test_draws_of_left_out_predictions_at_a_time(monkeypatch: pytest.MonkeyPatch
         return variance(self, K, draws)
 
     monkeypatch.setattr(DensePosterior, "variance_at_rows", counted)
-    places = leave_one_out._Places(model, torch.as_tensor(data().y), None)
-    whole = leave_one_out._kept_members(model, posterior, places, 10**9)
+    places = cavities.Places(model, torch.as_tensor(data().y))
+    whole = cavities.kept_members(model, posterior, places, 10**9)
     assert seen == [5]
     for work, expected in ((6 * posterior.factor_numbers, [2, 2, 1]), (6 * posterior.factor_numbers - 1, [1] * 5)):
         seen.clear()
-        pieces = leave_one_out._kept_members(model, posterior, places, work)
+        pieces = cavities.kept_members(model, posterior, places, work)
         assert seen == expected
         torch.testing.assert_close(pieces.variance, whole.variance)
 
@@ -100,13 +100,13 @@ def test_points_of_sparse_nodes_at_a_time(monkeypatch: pytest.MonkeyPatch) -> No
     d = data()
     model = fit(CoordinateAscent(), with_data=d, large_nodes=InducingPoints(6))
     (posterior,) = [p for p in model.predictor.posteriors if p.kind == "sites" and 0 in p.nodes.tolist()]
-    places = leave_one_out._Places(model, torch.as_tensor(d.y), None)
+    places = cavities.Places(model, torch.as_tensor(d.y))
     points = places.members(posterior.nodes).sum(1).tolist()
     assert points[posterior.nodes.tolist().index(0)] == 35
     m = posterior.rows.shape[1]
     for work, step in ((4 * m * 20, 20), (4 * m * 20 - 1, 19), (1, 1)):
         small = replace(model, memory_budget=8 * 8 * work)
-        seen = [len(part.points) for part in leave_one_out._members(small, posterior, places)]
+        seen = [len(part.points) for part in cavities.node_members(small, posterior, places)]
         assert seen == [min(step, n - start) for n in points for start in range(0, n, step)]
 
 
@@ -145,13 +145,13 @@ def test_rows_of_a_class_come_in_one_order_however_many_are_asked_for(
 # ---------------------------------------------------------------------------------------------------------- cavities
 
 
-def members(omega: float, residual: float) -> leave_one_out._Members:
+def members(omega: float, residual: float) -> cavities.Members:
     def one(value: float) -> torch.Tensor:
         return torch.tensor([[value]], dtype=torch.float64)
 
     zero = torch.zeros(1, dtype=torch.long)
     spare, prior = one(residual)[0], one(2.0)[0]
-    return leave_one_out._Members(zero, zero, one(omega), one(0.4), one(0.3), one(1.2), spare, prior)
+    return cavities.Members(zero, zero, one(omega), one(0.4), one(0.3), one(1.2), spare, prior)
 
 
 @pytest.mark.parametrize("residual", [0.0, 0.5])
@@ -159,7 +159,7 @@ def test_without_a_point_no_variance_exceeds_the_prior(residual: float) -> None:
     """1 − ω v is v over what is left of the prior, at least."""
     mu = torch.tensor([0.1], dtype=torch.float64)
     for omega in (0.05, 0.2, 0.5, 0.9, 5.0):
-        found = leave_one_out._cavity(members(omega, residual), mu, mu, torch.ones_like(mu), torch.tensor([True]))
+        found = cavities.cavity(members(omega, residual), mu, mu, torch.ones_like(mu), torch.tensor([True]))
         left = max(1 - omega * 1.2, 1.2 / (2.0 - residual))
         variance = 1.2 / left + residual
         assert float(found.variance) == pytest.approx(variance, rel=1e-12)
@@ -176,7 +176,7 @@ def test_sites_of_a_sparse_node_are_those_of_its_next_sweep() -> None:
     c = math.sqrt(1.2 + 0.5 + (0.25 + 0.3) ** 2)
     omega = 0.7 * math.tanh(c / 2) / (2 * c)
     for goes_left, sign in ((True, 0.5), (False, -0.5)):
-        found = leave_one_out._cavity(part, mu, learnt, b, torch.tensor([goes_left]))
+        found = cavities.cavity(part, mu, learnt, b, torch.tensor([goes_left]))
         kappa, left = 0.7 * sign - omega * 0.25, max(1 - omega * 1.2, 1.2 / 1.5)
         assert float(found.mean) == pytest.approx(0.1 + (0.3 - 1.2 * kappa) / left, rel=1e-12)
         assert float(found.variance) == pytest.approx(1.2 / left + 0.5, rel=1e-12)

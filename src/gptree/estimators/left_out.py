@@ -87,7 +87,8 @@ def left_out_in_memory(
     y, scores = state.y, with_prior(state.left_out, state.class_log_prior, state.X)
     learnt = None
     if state.log_frequencies is not None and not (even(state.log_frequencies) and state.class_log_prior is None):
-        learnt = with_prior(state.left_out, state.log_frequencies, state.X)
+        asked = 0.0 if state.class_log_prior is None else state.class_log_prior
+        learnt = torch.as_tensor(state.log_frequencies - asked)
     rows, weights = np.arange(len(y)), state.weights
     if state.grown is not None:
         rows = state.grown.rows.cpu().numpy()
@@ -98,17 +99,17 @@ def left_out_in_memory(
         known = memory_left_out(state.base, state.grown, state.on_sphere)
         if known is not None:
             scores = known.new_zeros(len(y), known.shape[1]).index_copy_(0, state.grown.rows, known)
-            learnt = _as_learnt(state, state.grown, scores)
+            learnt = _learnt_prior(state, state.grown)
     staying = None if state.base is None else state.base.staying
     return left_out_predictions(state.model, y, scores, weights, predict_at, staying, dense, learnt), y, rows
 
 
-def _as_learnt(state: FittedState, grown: GrownState, scores: Tensor) -> Tensor | None:
-    """The scores (N, C) around which nodes of the base session were fitted that stay in a grown model."""
+def _learnt_prior(state: FittedState, grown: GrownState) -> Tensor | None:
+    """The class prior (C,) in the scores around which nodes of the base session were fitted that stay."""
     if state.log_frequencies is None or even(state.log_frequencies):
         return None
     place = grown.registry.base_places(len(state.log_frequencies))
     stays = place >= 0
-    learnt = scores.clone()
-    learnt[:, place[stays]] += torch.as_tensor(state.log_frequencies[stays] + np.log(len(place))).to(scores)
-    return learnt
+    prior = np.zeros(len(state.classes))
+    prior[place[stays]] = state.log_frequencies[stays] + np.log(len(place))
+    return torch.as_tensor(prior)

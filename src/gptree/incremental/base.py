@@ -157,8 +157,8 @@ def fit_base(
             kept = fit.some(rows).left_out if isinstance(left_out, FitScores) else left_out[rows].to(X.dtype)
     novelty = None
     if len(rows) < len(codes):  # the others are looked at while they are there
-        learnt = None if learnt is left_out else learnt
-        seen = left_out_predictions(model, y, left_out, weights, predict_at, dense=False, learnt=learnt)
+        prior = None if learnt is left_out or frequencies is None else torch.as_tensor(frequencies)
+        seen = left_out_predictions(model, y, left_out, weights, predict_at, dense=False, learnt_prior=prior)
         novelty = _novelty(seen, sphere, codes, places[distance_rows(y[places], len(labels))], rows)
     base = BaseState(
         keys=tuple(labels),
@@ -194,9 +194,9 @@ def base_novelty(
         y = base.y.cpu().numpy()
         learnt = None
         if base.left_out is not None and log_frequencies is not None and not even(log_frequencies):
-            learnt = _as_learnt(base.left_out, log_frequencies)
+            learnt = torch.as_tensor(log_frequencies)
         given = y, base.left_out, base.weights, predict_at
-        seen = left_out_predictions(base.model, *given, base.staying, dense=False, learnt=learnt)
+        seen = left_out_predictions(base.model, *given, base.staying, dense=False, learnt_prior=learnt)
         points = distance_rows(y, base.n_classes)
         base._novelty[predict_at] = _novelty(seen, on_sphere(base.X), base.y, points, base.exemplars)
     return base._novelty[predict_at]

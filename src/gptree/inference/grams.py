@@ -15,6 +15,9 @@ from gptree.maths.kernels import batch_shape, gram, gram_diagonal, kernel_at, li
 
 #: Coordinates of points that are gathered at a time.
 GATHERED_NUMBERS = 2**22
+#: On a processor so many numbers are cut out of a matrix by their places, which is three times faster than by rows and
+#: columns as long as the places stay near the processor.
+CUT_NUMBERS = 2**17
 
 
 def finite(matrix: Tensor) -> Tensor:
@@ -26,6 +29,18 @@ def finite(matrix: Tensor) -> Tensor:
             "or change the kernel."
         )
     return matrix
+
+
+def _cut(full: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
+    """full[rows, columns] (V, N, M) for rows (V, N) and columns (V, M)."""
+    numbers, width = rows.shape[1] * columns.shape[1], full.shape[1]
+    if full.is_cuda or numbers > CUT_NUMBERS:
+        return full[rows.unsqueeze(-1), columns.unsqueeze(-2)]
+    out, step = full.new_empty(*rows.shape, columns.shape[1]), max(1, CUT_NUMBERS // max(1, numbers))
+    for here, r, c in zip(out.split(step), rows.split(step), columns.split(step), strict=True):
+        places = (r.unsqueeze(-1) * width + c.unsqueeze(-2)).flatten()
+        torch.index_select(full.view(-1), 0, places, out=here.view(-1))
+    return out
 
 
 class Grams:
@@ -74,7 +89,7 @@ class Grams:
         """k(X[rows], X[columns]) at each node, (V, N, M), for rows (V, N) and columns (V, M)."""
         full = self._cached
         if full is not None:
-            return full[rows.unsqueeze(-1), columns.unsqueeze(-2)]
+            return _cut(full, rows, columns)
         if self.per_node:
             return finite(gram(kernel_at(self.kernel, nodes), self.X[rows], self.X[columns]))
         if self.features is not None:
@@ -82,6 +97,11 @@ class Grams:
         step = max(1, GATHERED_NUMBERS // ((rows.shape[1] + columns.shape[1]) * self.X.shape[1]))
         parts = zip(rows.split(step), columns.split(step), strict=True)
         return finite(torch.cat([gram(self.kernel, self.X[r], self.X[c]) for r, c in parts]))
+
+    def known_cross(self, rows: Tensor, chunk: slice) -> Tensor | None:
+        """k(X[rows], X[chunk]), if the whole Gram matrix is kept."""
+        full = self._cached
+        return None if full is None else full[:, chunk].index_select(0, rows)
 
     def diagonal(self, nodes: Tensor, rows: Tensor) -> Tensor:
         kernel = kernel_at(self.kernel, nodes) if self.per_node else self.kernel

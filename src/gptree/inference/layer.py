@@ -32,12 +32,21 @@ class NodeLayer(nn.Module):
     used : int64 tensor (n,)
         Rows of the features that predictions look at, sorted.
     parts : Parts
+    known : Sums, optional
+        The weights of all nodes, where another layer of the same posteriors has them in `sums`.
     """
 
     order: Tensor | None
     nodes: Tensor | None
 
-    def __init__(self, grams: Grams, posteriors: Sequence[NodePosterior], used: Tensor, parts: Parts) -> None:
+    def __init__(
+        self,
+        grams: Grams,
+        posteriors: Sequence[NodePosterior],
+        used: Tensor,
+        parts: Parts,
+        known: nn.Module | None = None,
+    ) -> None:
         super().__init__()
         self.frozen, self.wide = parts.frozen, True
         draws = sorted({len(p.weights) for p in posteriors})
@@ -46,12 +55,17 @@ class NodeLayer(nn.Module):
         in_order = torch.equal(nodes, torch.arange(len(nodes), device=nodes.device))
         self.register_buffer("nodes", None if in_order else nodes)
         self.register_buffer("order", None if in_order else nodes.argsort())
-        self.means = _latent_means(grams, posteriors, used, self.blocks, parts)
+        self.means = _latent_means(grams, posteriors, used, self.blocks, parts, known)
 
     @property
     def kernel(self) -> Stationary | None:
         """What gives k(X[used], x⋆), if all nodes share it and its formula is known."""
         return self.means.kernel if isinstance(self.means, SharedMeans) else None
+
+    @property
+    def sums(self) -> nn.Module | None:
+        """The weights of all nodes, if they share a kernel."""
+        return self.means.sums if isinstance(self.means, SharedMeans) else None
 
     def latents(self, rows: Rows) -> list[Tensor]:
         """E[g⋆] (S, V, T) of each block of nodes with S draws."""
@@ -126,7 +140,12 @@ class Block(nn.Module):
 
 
 def _latent_means(
-    grams: Grams, posteriors: Sequence[NodePosterior], used: Tensor, blocks: Sequence[Block], parts: Parts
+    grams: Grams,
+    posteriors: Sequence[NodePosterior],
+    used: Tensor,
+    blocks: Sequence[Block],
+    parts: Parts,
+    sums: nn.Module | None,
 ) -> nn.Module:
     """E[g⋆] of every draw of every node, (columns, T): block after block, draw after draw."""
     known = Stationary.takes(grams.kernel)
@@ -139,7 +158,32 @@ def _latent_means(
         )
     if grams.per_node:
         return NodeMeans(grams, posteriors, blocks, parts) if known else CodeMeans(grams, posteriors, blocks)
-    return SharedMeans(grams, posteriors, used, blocks, parts)
+    if sums is None:
+        sums = _weight_sums(posteriors, used, blocks, parts, grams.X[:, 0])
+    return SharedMeans(grams, used, parts, sums)
+
+
+def _weight_sums(
+    posteriors: Sequence[NodePosterior], used: Tensor, blocks: Sequence[Block], parts: Parts, like: Tensor
+) -> nn.Module:
+    """The weights of all draws of all nodes, as sums over the points in use."""
+    sums, points, weights, start = [], [], [], 0
+    for block in blocks:
+        place = torch.empty_like(block.order)
+        place[block.order] = torch.arange(block.count, device=place.device)
+        places = place.split([len(posteriors[i].nodes) for i in block.members])
+        for i, where in zip(block.members, places, strict=True):
+            p = posteriors[i]
+            draw = torch.arange(block.draws, device=where.device)[:, None, None]
+            column = start + draw * block.count + where[None, :, None]
+            some = p.weights.bool()  # not the padding
+            sums.append(column.expand_as(p.weights)[some])
+            points.append(torch.searchsorted(used, p.rows).expand_as(p.weights)[some])
+            weights.append(p.weights[some])
+        start += block.draws * block.count
+    none = used.new_zeros(0)
+    shape = (start, len(used))
+    return parts.sums(torch.cat([none, *sums]), torch.cat([none, *points]), torch.cat([like[:0], *weights]), shape)
 
 
 class LinearMeans(nn.Module):
@@ -170,32 +214,12 @@ class LinearMeans(nn.Module):
 class SharedMeans(nn.Module):
     """A kernel that all nodes share: its values at the points in use, summed up with the weights of each node."""
 
-    def __init__(
-        self, grams: Grams, posteriors: Sequence[NodePosterior], used: Tensor, blocks: Sequence[Block], parts: Parts
-    ) -> None:
+    def __init__(self, grams: Grams, used: Tensor, parts: Parts, sums: nn.Module) -> None:
         super().__init__()
         X = grams.X if len(used) == len(grams.X) else grams.X[used]
         self.kernel = Stationary(grams.kernel, X, parts) if Stationary.takes(grams.kernel) else None
         self._code = None if self.kernel is not None else (grams, used)
-        sums, points, weights, start = [], [], [], 0
-        for block in blocks:
-            place = torch.empty_like(block.order)
-            place[block.order] = torch.arange(block.count, device=place.device)
-            places = place.split([len(posteriors[i].nodes) for i in block.members])
-            for i, where in zip(block.members, places, strict=True):
-                p = posteriors[i]
-                draw = torch.arange(block.draws, device=where.device)[:, None, None]
-                column = start + draw * block.count + where[None, :, None]
-                some = p.weights.bool()  # not the padding
-                sums.append(column.expand_as(p.weights)[some])
-                points.append(torch.searchsorted(used, p.rows).expand_as(p.weights)[some])
-                weights.append(p.weights[some])
-            start += block.draws * block.count
-        none = used.new_zeros(0)
-        shape = (start, len(used))
-        self.sums = parts.sums(
-            torch.cat([none, *sums]), torch.cat([none, *points]), torch.cat([X[:0, 0], *weights]), shape
-        )
+        self.sums = sums
 
     def forward(self, rows: Rows) -> Tensor:
         if self.kernel is not None:

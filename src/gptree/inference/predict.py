@@ -8,7 +8,7 @@ from typing import Any, Literal, cast
 
 import torch
 from gpytorch.kernels import ScaleKernel
-from torch import Tensor
+from torch import Tensor, nn
 
 from gptree.inference.frozen_variances import FrozenVariances
 from gptree.inference.grams import Grams, finite
@@ -47,14 +47,15 @@ class NodePredictor:
         self.grams = grams
         self.posteriors = tuple(posteriors)
         self._factors: list[Tensor | None] = [None] * len(self.posteriors)
+        self._sums: nn.Module | None = None
         self._work = memory_budget // (8 * grams.X.element_size())
         needed = sum(p.factor_numbers * p.factors for p in posteriors) * grams.X.element_size()
         self._keep = needed <= memory_budget // 8
         self.n_nodes = sum(len(p.nodes) for p in posteriors)
 
     def __getstate__(self) -> dict[str, Any]:
-        kept = {name: value for name, value in self.__dict__.items() if name != "_layer"}
-        return {**kept, "_factors": [None] * len(self.posteriors)}  # as with the Gram matrix
+        kept = {name: value for name, value in self.__dict__.items() if name not in ("_layer", "_kernel")}
+        return {**kept, "_factors": [None] * len(self.posteriors), "_sums": None}  # as with the Gram matrix
 
     @property
     def used_rows(self) -> Tensor:
@@ -67,8 +68,12 @@ class NodePredictor:
         return torch.cat([self.grams.X.new_zeros(0, dtype=torch.long), *rows]).unique()
 
     def layer(self, parts: Parts) -> NodeLayer:
-        """The nodes as one layer, a part of a prediction."""
-        return NodeLayer(self.grams, self.posteriors, self.used_rows, parts)
+        """The nodes as one layer, a part of a prediction. Those that are not frozen share the weights of the nodes."""
+        if parts.frozen:
+            return NodeLayer(self.grams, self.posteriors, self.used_rows, parts)
+        made = NodeLayer(self.grams, self.posteriors, self.used_rows, parts, self._sums)
+        self._sums = made.sums
+        return made
 
     def frozen_variances(self, layer: NodeLayer) -> FrozenVariances:
         """The variances as a piece of a frozen prediction, beside the nodes of the same."""
@@ -83,11 +88,24 @@ class NodePredictor:
 
     @cached_property
     def _layer(self) -> NodeLayer:
-        X = self.grams.X
-        parts = Parts(centre=X.mean(0) if len(X) else None)
+        parts = self._parts()
         layer = self.layer(parts)
         layer.shared = parts.shared()
         return layer
+
+    @cached_property
+    def _kernel(self) -> Stationary | None:
+        """That of the layer, where nothing else of it is needed."""
+        if self.grams.per_node or not Stationary.takes(self.grams.kernel):
+            return None
+        parts = self._parts()
+        kernel = Stationary(self.grams.kernel, self.grams.X[self.used_rows], parts)
+        kernel.shared = parts.shared()
+        return kernel
+
+    def _parts(self) -> Parts:
+        X = self.grams.X
+        return Parts(centre=X.mean(0) if len(X) else None)
 
     @torch.no_grad()
     def log_probabilities(
@@ -110,8 +128,21 @@ class NodePredictor:
         -------
         two tensors (n_nodes, T)
         """
-        rows = Rows(x)
-        return self._layer(rows, prior_mean, None if predict_at == "mean" else self.variances(rows, self._layer))
+        return self._log_probabilities(Rows(x), prior_mean, predict_at)
+
+    @torch.no_grad()
+    def log_probabilities_at(
+        self, chunk: slice, prior_mean: Tensor | None, predict_at: PredictAt
+    ) -> tuple[Tensor, Tensor]:
+        """The same at rows of the features: their kernel values may be known."""
+        rows, kernel = Rows(self.grams.X[chunk]), self._layer.kernel
+        if kernel is not None and (known := self.grams.known_cross(self.used_rows, chunk)) is not None:
+            rows.tell(kernel, known)
+        return self._log_probabilities(rows, prior_mean, predict_at)
+
+    def _log_probabilities(self, rows: Rows, prior_mean: Tensor | None, predict_at: PredictAt) -> tuple[Tensor, Tensor]:
+        variances = None if predict_at == "mean" else self.variances(rows, self._layer.kernel)
+        return self._layer(rows, prior_mean, variances)
 
     @torch.no_grad()
     def moments(self, x: Tensor) -> tuple[Tensor, Tensor]:
@@ -119,7 +150,7 @@ class NodePredictor:
         mean = torch.empty(self.n_nodes, len(x), dtype=x.dtype, device=x.device)
         variance = torch.empty_like(mean)
         rows = Rows(x)
-        variances = self.variances(rows, self._layer)
+        variances = self.variances(rows, self._layer.kernel)
         for block, m in zip(self._layer.blocks, self._layer.latents(rows), strict=True):
             mean[block.nodes] = m.mean(0)
             variance[block.nodes] = block.gathered(variances).mean(0) + m.var(0, correction=0)
@@ -157,18 +188,18 @@ class NodePredictor:
     def explained_share(self, x: Tensor) -> Tensor:
         """1 − var(g⋆) / k(x⋆, x⋆), (nodes, T): how much of the prior variance the data of each node took away."""
         share = torch.empty(self.n_nodes, len(x), dtype=x.dtype, device=x.device)
-        for p, variance in zip(self.posteriors, self.variances(Rows(x), self._layer), strict=True):
+        for p, variance in zip(self.posteriors, self.variances(Rows(x), self._kernel), strict=True):
             prior = self._prior_variance(p, x).clamp_min(torch.finfo(x.dtype).tiny)
             share[p.nodes] = 1.0 - variance.mean(0) / prior
         return share
 
-    def variances(self, rows: Rows, layer: NodeLayer) -> list[Tensor]:
-        """var(g⋆) of each posterior, (S, V, T), or (1, V, T) if its draws share it; `layer` is that of the rows."""
+    def variances(self, rows: Rows, kernel: Stationary | None) -> list[Tensor]:
+        """var(g⋆) of each posterior, (S, V, T), or (1, V, T) if its draws share it; the kernel is that of a layer."""
         x = rows.x
         if self.grams.per_node or all(isinstance(p, LinearPosterior) for p in self.posteriors):
             cross = None
-        elif layer.kernel is not None:
-            cross = rows.of(layer.kernel)
+        elif kernel is not None:
+            cross = rows.of(kernel)
         else:
             cross = self.grams.cross(x, self.used_rows).mT.contiguous()
         return [self._variance(i, x, cross) for i in range(len(self.posteriors))]

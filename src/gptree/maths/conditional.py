@@ -34,6 +34,8 @@ from gptree.maths.polya_gamma import log_cosh, pg_kl, pg_mean
 #: From this order on, B⁻¹ times a vector costs less by conjugate gradients than a factor of B: all draws share the
 #: products with K, and few eigenvalues of B are far from 1.
 ITERATIVE_ORDER = 256
+#: Lower triangles are computed so many columns at a time.
+TRIANGLE_STEP = {"cpu": 128, "cuda": 512}
 
 
 def _solve(space: Space, L: Tensor | None, omega: Tensor, rhs: Tensor) -> Tensor:
@@ -185,8 +187,9 @@ class WeightSpace:
             B = self.A.mT @ (omega.unsqueeze(-1) * self.A)
         else:
             B = omega.new_zeros(*omega.shape[:-1], self.order, self.order)
-            for start in range(0, self.order, 512):
-                columns = slice(start, start + 512)
+            step = TRIANGLE_STEP["cuda" if B.is_cuda else "cpu"]
+            for start in range(0, self.order, step):
+                columns = slice(start, start + step)
                 B[..., start:, columns] = self.A[..., start:].mT @ (omega.unsqueeze(-1) * self.A[..., columns])
         B.diagonal(dim1=-2, dim2=-1).add_(1.0)
         return B

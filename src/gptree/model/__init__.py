@@ -1,10 +1,10 @@
 """Trees and node posteriors together: class log-probabilities, left-out predictions, files."""
 
 from gptree.model.beam import Beam
+from gptree.model.cavities import StayingNodes
 from gptree.model.forest import ForestModel, fit_forest
 from gptree.model.leave_one_out import (
     LeftOut,
-    StayingNodes,
     left_out_predictions,
     novelty,
     novelty_threshold,

@@ -98,16 +98,19 @@ class ForestModel:
         return total / len(self.trees)
 
     @cached_property
-    def _last_decisions(self) -> tuple[NodePredictor, list[Tensor]]:
-        """A predictor for the last nodes on all paths, and for each tree the place in it of each class's node."""
-        device = self.node_of[0].device
-        last = [
-            nodes[torch.as_tensor(tree.parent[tree.n_nodes + tree.position], device=device)]
+    def last_nodes(self) -> list[Tensor]:
+        """Of each tree the last node on the path of every class, (C,)."""
+        return [
+            nodes[torch.as_tensor(tree.parent[tree.n_nodes + tree.position], device=nodes.device)]
             for tree, nodes in zip(self.trees, self.node_of, strict=True)
         ]
-        wanted = torch.cat(last).unique()
+
+    @cached_property
+    def _last_decisions(self) -> tuple[NodePredictor, list[Tensor]]:
+        """A predictor for the last nodes on all paths, and for each tree the place in it of each class's node."""
+        wanted = torch.cat(self.last_nodes).unique()
         if self.predictor.grams.per_node:  # a node's own kernel goes by its number: no renumbering
-            wanted = torch.arange(self.predictor.n_nodes, device=device)
+            wanted = torch.arange(self.predictor.n_nodes, device=wanted.device)
         posteriors = []
         for posterior in self.predictor.posteriors:
             chosen = torch.isin(posterior.nodes, wanted).nonzero()[:, 0]
@@ -115,7 +118,7 @@ class ForestModel:
                 part = select(posterior, chosen)
                 posteriors.append(replace(part, nodes=torch.searchsorted(wanted, part.nodes)))
         predictor = NodePredictor(self.predictor.grams, posteriors, self.memory_budget)
-        return predictor, [torch.searchsorted(wanted, nodes) for nodes in last]
+        return predictor, [torch.searchsorted(wanted, nodes) for nodes in self.last_nodes]
 
     def prior_means(self, scores: Tensor | None) -> Tensor | None:
         """μ of all fitted nodes (nodes, T) from class log-scores (T, C)."""

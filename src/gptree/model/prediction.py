@@ -92,7 +92,7 @@ class Prediction(nn.Module):
         if self.variances is not None:
             variances = self.variances(rows)
         elif predict_at == "quadrature" and self._predictor is not None:
-            variances = self._predictor.variances(rows, self.nodes)
+            variances = self._predictor.variances(rows, self.nodes.kernel)
         return self.paths.class_log_probabilities(*self.nodes(rows, odds, variances))
 
 

@@ -82,7 +82,7 @@ class PathTable:
 
     def done(self) -> PathOdds:
         """The table, when all rows were added."""
-        return PathOdds(tuple(map(_finite, self._values)), tuple(self._starts))
+        return PathOdds(tuple(map(finite_means, self._values)), tuple(self._starts))
 
 
 def training_log_odds(
@@ -102,7 +102,7 @@ def training_log_odds(
         depth = torch.as_tensor(np.repeat(tree.node_depth[nodes], sizes), device=values.device)
         return list(scores.at(number, depth, flat_rows).cpu().split(sizes))
     if len(scores) == 1:
-        odds = _finite(node_log_odds(tree, scores)[:, 0]).cpu()
+        odds = finite_means(node_log_odds(tree, scores)[:, 0]).cpu()
         return [odds[v].expand(len(r)) for v, r in zip(nodes, rows, strict=True)]
     flat_rows = torch.as_tensor(np.concatenate(rows), device=scores.device)
     flat_nodes = torch.as_tensor(np.repeat(nodes, sizes), device=scores.device)
@@ -113,10 +113,11 @@ def training_log_odds(
         odds = paths.log_odds(scores[start : start + step])
         here = (flat_rows >= start) & (flat_rows < start + step)
         out[here] = odds[flat_nodes[here], flat_rows[here] - start]
-    return list(_finite(out).cpu().split(sizes))
+    return list(finite_means(out).cpu().split(sizes))
 
 
-def _finite(means: Tensor) -> Tensor:
+def finite_means(means: Tensor) -> Tensor:
+    """The prior means themselves, or an error that says what to do."""
     if not bool(torch.isfinite(means).all()):
         raise ValueError("the class scores of a training row give a prior mean that is not finite: bound the scores.")
     return means

@@ -19,6 +19,8 @@ the length of a row is all that counts, one more coordinate.
 
 from __future__ import annotations
 
+from functools import cached_property
+
 import torch
 from torch import Tensor
 
@@ -85,7 +87,7 @@ class RelativeDistance:
 
     def left_out(self) -> Tensor:
         """Those of the points, each without itself, (m,)."""
-        return -torch.maximum(self._of_others().amax(1), self._of_own())
+        return -torch.maximum(self._best_other, self._of_own())
 
     def without_class(self) -> Tensor:
         """Those of the points where their class is not known, and its mean not in B, (m,)."""
@@ -96,7 +98,7 @@ class RelativeDistance:
         cross = (self._x * means) @ new + of_means * ((self._x * residuals) @ new)
         square = means.square() @ new + of_means * ((residuals * means) @ new)
         weight = self._x.new_tensor(self._mean_weight * n_classes / max(n_classes - 1, 1))
-        return -self._of_others().amax(1) - 0.5 * _change(cross, square, weight)
+        return -self._best_other - 0.5 * _change(cross, square, weight)
 
     def _coordinates(self, x: Tensor) -> Tensor:
         """Rows (T, d) where W is the identity: along the directions of the class means, and the length of the rest."""
@@ -143,10 +145,11 @@ class RelativeDistance:
         counts = self.counts[self.y].double()
         return self._x - self._means[self.y], self._weight * counts / (counts - 1.0).clamp_min(1.0)
 
-    def _of_others(self) -> Tensor:
-        """Log-ratios (m, C) of the points, whose own residuals are out of W; −∞ for their own classes."""
+    @cached_property
+    def _best_other(self) -> Tensor:
+        """The largest log-ratio (m,) of each point, its residual out of W, for a class that is not its own."""
         found = self._log_ratios(self._x, self._taken_out())
-        return found.scatter_(1, self.y[:, None], -torch.inf)
+        return found.scatter_(1, self.y[:, None], -torch.inf).amax(1)
 
     def _of_own(self) -> Tensor:
         """Log-ratios (m,) of the points for their own classes without them; −∞ where nothing is left of these."""

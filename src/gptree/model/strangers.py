@@ -28,6 +28,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from gptree.maths.linalg import triangular_inverse
 from gptree.model.leave_one_out import LeftOut, class_weights
 from gptree.model.relative_distance import RelativeDistance
 
@@ -61,7 +62,8 @@ class Distances:
         self.relative = RelativeDistance(self.points, y)
         K = _kernel(self.points, self.points)
         K.diagonal().add_(NOISE)
-        self.precision = torch.cholesky_inverse(torch.linalg.cholesky(K))
+        #: R with RᵀR = (K + αI)⁻¹.
+        self._root = triangular_inverse(torch.linalg.cholesky(K))
 
     def at(self, x: Tensor) -> Tensor:
         """Both at new rows x (T, d) of unit length, (T, 2)."""
@@ -69,13 +71,13 @@ class Distances:
         for rows in x.double().split(ROWS_AT_ONCE):
             rows = rows.clone()  # a copy is aligned: the last bits of products depend on it
             k = _kernel(rows, self.points)
-            explained = (k @ self.precision).mul_(k).sum(1)
+            explained = (k @ self._root.T).square_().sum(1)
             found.append(torch.stack([self.relative.at(rows), 1.0 - explained], 1))
         return torch.cat([self.points.new_zeros(0, 2), *found])
 
     def left_out(self) -> Tensor:
         """The same at the points, each without itself, (m, 2)."""
-        return torch.stack([self.relative.left_out(), 1.0 / self.precision.diagonal() - NOISE], 1)
+        return torch.stack([self.relative.left_out(), 1.0 / self._root.square().sum(0) - NOISE], 1)
 
     def without_class(self) -> Tensor:
         """The same at the points, each without all points of its class, (m, 2)."""
@@ -84,7 +86,8 @@ class Distances:
         for count in counts.unique().tolist():  # classes of one size together
             rows = (counts[self.y] == count).nonzero()[:, 0]
             rows = rows[self.y[rows].argsort(stable=True)].view(-1, max(count, 1))
-            block = torch.linalg.inv(self.precision[rows[:, :, None], rows[:, None]])
+            columns = self._root.T[rows]
+            block = torch.linalg.inv(columns @ columns.mT)
             variance[rows] = block.diagonal(dim1=1, dim2=2) - NOISE
         return torch.stack([self.relative.without_class(), variance], 1)
 
