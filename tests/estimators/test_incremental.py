@@ -29,7 +29,8 @@ from gptree import (
     SessionTree,
 )
 from gptree.incremental import base as base_session
-from gptree.incremental import episodes
+from gptree.incremental import episodes, sessions
+from gptree.model import cavities
 from growing_pairs import KINDS, STRATEGIES, half_of_the_pairs, other_half_of_the_pairs, quarter_of_the_pairs
 
 D, BASE = 8, range(6)
@@ -437,6 +438,25 @@ def test_memory(kind: str, strategy) -> None:
     more(model, 7)
     assert model.memory_.nbytes > memory.nbytes
     assert abs(model.undo().memory_.nbytes - memory.nbytes) < 200
+
+
+def test_what_is_kept_for_the_next_question_changes_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, unasked, forgetful = (start("forest") for _ in range(3))
+    asked.novelty_score(X[:2])
+    add(asked, 6, 7)
+    assert asked.state_.base._novelty
+    assert asked.state_.grown._table is not None
+    expected = asked.novelty_score(X[TEST])
+    monkeypatch.setattr(cavities, "KEPT_PAIRS", 0)
+    monkeypatch.setattr(sessions, "KEPT_TABLE", -1)
+    forgetful.novelty_score(X[:2])
+    for model in (unasked, forgetful):
+        add(model, 6, 7)
+        assert model.state_.grown._table is None
+        np.testing.assert_allclose(model.novelty_score(X[TEST]), expected, rtol=0, atol=1e-9)
+        assert not model.state_.staying._known
+        model.state_.base._novelty.clear()
+        np.testing.assert_allclose(model.left_out().probabilities, asked.left_out().probabilities, rtol=0, atol=1e-9)
 
 
 def test_growth_keeps_less() -> None:

@@ -13,6 +13,7 @@ from sklearn.utils.validation import validate_data
 from torch import Tensor
 
 from gptree.estimators.base import TreeEstimator, change
+from gptree.estimators.known_rows import seen_by_base
 from gptree.estimators.row_order import by_value
 from gptree.estimators.state import FittedState
 from gptree.estimators.validation import as_expert, check_given, check_ids, check_remark, check_weights, to_numpy
@@ -354,6 +355,7 @@ def grown_state(
             held_out=sum(journal[0].counts) > len(state.y),
             weights=state.weights,
         )
+        base = replace(base, _novelty=seen_by_base(state, base.exemplars), _staying=state.staying)
     if registry.novel and base.expert is not None and base.novel_experts is None:
         base = with_novel_experts(base, growth, state.seed, state.on_sphere)
     grown = grow(base, registry, config, state.grown)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from gptree.estimators.left_out import left_out_in_memory
 from gptree.estimators.state import FittedState, Query
-from gptree.incremental import BaseState, base_novelty
+from gptree.incremental import BaseState, Novelty, base_novelty
 from gptree.inference import PredictAt
 from gptree.model import (
     Distances,
@@ -36,6 +36,8 @@ class KnownRows(NamedTuple):
     """From signs to novelty; None of a base session in an older file: one minus confidence times familiarity."""
     distances: Distances | None
     """What tells two of the signs; None where there are too many classes."""
+    signs: np.ndarray | None
+    """(N, 4)."""
 
 
 def novelty_of(query: Query, predict_at: PredictAt) -> np.ndarray:
@@ -96,10 +98,20 @@ def _scored(seen: Arrays, y: np.ndarray, variance_weight: float | None, distance
     own = None if own is None else np.minimum(own, 0.0)
     if known is None or variance_weight is None:
         assert older is not None
-        return KnownRows(older.clip(0.0, 1.0), own, y, None, None)
-    known = np.round(known, 9)  # the last bits depend on what was asked before, see `StayingNodes`
-    score = NoveltyScore.of(known, y, variance_weight)
-    return KnownRows(score(known), own, y, score, distances)
+        return KnownRows(older.clip(0.0, 1.0), own, y, None, None, None)
+    rounded = np.round(known, 9)  # the last bits depend on what was asked before, see `StayingNodes`
+    score = NoveltyScore.of(rounded, y, variance_weight)
+    return KnownRows(score(rounded), own, y, score, distances, known)
+
+
+def seen_by_base(state: FittedState, exemplars: Tensor) -> dict[PredictAt, Novelty]:
+    """What a model without growth knows of its rows, as the base session (with these exemplars) that it becomes."""
+    found: dict[PredictAt, Novelty] = {}
+    for predict_at, known in state._known_rows.items():
+        own = torch.as_tensor(known.own).to(state.X)
+        signs, y = torch.as_tensor(known.signs).to(own), torch.as_tensor(known.y, device=own.device)
+        found[predict_at] = Novelty(signs, known.score.variance_weight, y, exemplars, own)
+    return found
 
 
 def _memory(state: FittedState, predict_at: PredictAt) -> tuple[KnownSigns, np.ndarray, np.ndarray]:

@@ -100,8 +100,7 @@ def left_out_in_memory(
         if known is not None:
             scores = known.new_zeros(len(y), known.shape[1]).index_copy_(0, state.grown.rows, known)
             learnt = _learnt_prior(state, state.grown)
-    staying = None if state.base is None else state.base.staying
-    return left_out_predictions(state.model, y, scores, weights, predict_at, staying, dense, learnt), y, rows
+    return left_out_predictions(state.model, y, scores, weights, predict_at, state.staying, dense, learnt), y, rows
 
 
 def _learnt_prior(state: FittedState, grown: GrownState) -> Tensor | None:

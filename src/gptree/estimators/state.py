@@ -18,7 +18,7 @@ from gptree.experts import MANY_CLASSES, FittedExpert, FittedPool, LeftOutScores
 from gptree.incremental import BaseState, ClassRegistry, Entry, GrownState, replay, with_classes
 from gptree.inference import PredictAt
 from gptree.maths.sphere import unit_length
-from gptree.model import Beam, ForestModel, Prediction
+from gptree.model import Beam, ForestModel, Prediction, StayingNodes
 from gptree.model.prediction import CodeScores
 
 #: A label is doubtful if its left-out probability is less than this share of that of another, and than an even chance.
@@ -184,6 +184,11 @@ class FittedState:
             return Prediction(self.model, self.experts, self.class_log_prior, is_unit(self.feature_map))
 
     @cached_property
+    def staying(self) -> StayingNodes:
+        """Its nodes, or those of the base session that it has grown from."""
+        return StayingNodes(self.model.predictor.posteriors) if self.base is None else self.base.staying
+
+    @cached_property
     def beam(self) -> Beam:
         """Beam search over the trees, for a model that `Beam.takes`."""
         with torch.no_grad():
@@ -194,7 +199,7 @@ class FittedState:
             return Beam(self.prediction, self.model, torch.float32, single)
 
     def __getstate__(self) -> dict[str, Any]:
-        kept = {name: value for name, value in self.__dict__.items() if name not in ("prediction", "beam")}
+        kept = {name: value for name, value in self.__dict__.items() if name not in ("prediction", "beam", "staying")}
         return kept | {"_known_rows": {}}  # computed again when asked for
 
     def class_scores(self, features: Tensor, raw: np.ndarray) -> Tensor | None:

@@ -324,6 +324,11 @@ class FittedBaseNovelExpert(FittedExpert):
         """r (T,) and the experts' scores (T, N) of novel classes as rows (T, 1 + N) of `GrownScores`."""
         return torch.cat([self.sharpness * odds[:, None], pooled(self.novel_weights, of_novel)], 1)
 
+    def known_scores(self, base: LeftOutAt, table: Tensor) -> GrownScores:
+        """Left-out log-probabilities where the `entries` (n, 1 + N) of all points are known, and those of the base."""
+        everyone = torch.arange(len(table), device=table.device)
+        return GrownScores(lambda asked: tempered(base(asked), self.sharpness), table, everyone, None)
+
     def combined(self, base: Tensor, logs: list[Tensor]) -> Tensor:
         """M (T, C) from the base classes' log-probabilities (T, B) and the experts' over all classes (T, C)."""
         odds = root_log_odds(torch.stack(logs), self.root_weights, base.shape[1]) + self.bias

@@ -142,6 +142,8 @@ class NovelScores:
     def of(self, grown: FittedBaseNovelExpert, base: LeftOutAt, known: Tensor, table: Tensor) -> GrownScores:
         """The log-probabilities of `grown` experts: in the table (k, 1 + N) at points `known` (k,), later elsewhere."""
         n = len(self.discriminants.examples)
+        if len(known) == n:
+            return grown.known_scores(base, table)
         place = known.new_full((n,), -1).index_copy_(0, known, torch.arange(len(known), device=known.device))
 
         def base_at(asked: Tensor) -> Tensor:
@@ -150,7 +152,7 @@ class NovelScores:
         def more(asked: Tensor) -> Tensor:
             return grown.entries(*self.at(asked))
 
-        return GrownScores(base_at, table, place, None if len(known) == n else more)
+        return GrownScores(base_at, table, place, more)
 
 
 @dataclass(frozen=True, eq=False)

@@ -32,6 +32,9 @@ from gptree.model import ForestModel, PathOdds, PathTable, TrainingData, node_pr
 from gptree.model.node_data import NEW
 from gptree.tree import ClassTree, build_tree, join, label_hashes, surviving
 
+#: Left-out scores that a grown model keeps, at most; others are computed again.
+KEPT_TABLE = 2**20
+
 #: In place of a row of the base model.
 NO_TWIN = -1
 
@@ -65,7 +68,8 @@ def grow(
             layers.append(_extended(base, part, config, frozen, _Memory.of(base, part)))
             previous = None  # what was fitted on top of other classes is of no use
         frozen = _Frozen.of(layers[-1].model)
-    return replace(layers[-1], registry=registry, layers=tuple(layers))
+    light = (layer if layer._table is None else replace(layer, _table=None) for layer in layers)
+    return replace(layers[-1], registry=registry, layers=tuple(light))
 
 
 # -------------------------------------------------------------------------------------------------------- the examples
@@ -206,7 +210,10 @@ def memory_left_out(base: BaseState, grown: GrownState, on_sphere: Callable[[Ten
         return _base_left_out(base, memory, memory.rows[:m], later)
     assert base.novel_experts is not None
     assert isinstance(grown.expert, FittedBaseNovelExpert)
-    known = memory.kept, later, memory.later_y, _base_scores(base, memory, later), memory.weights
+    scores = _base_scores(base, memory, later)
+    if grown._table is not None:
+        return grown.expert.known_scores(scores, grown._table).dense()
+    known = memory.kept, later, memory.later_y, scores, memory.weights
     return base.novel_experts.left_out(grown.expert, *known, _arrivals(base, registry, later)).dense()
 
 
@@ -369,7 +376,9 @@ def _extended(
     data = TrainingData(memory.features[rows], y[seen.cpu().numpy()], keys, scores, weights[seen])
     keeps = not config.strategy.rebuilds
     model = _fitted(frozen.model, trees, known, data, rows, memory.features, config, keeps)
-    return GrownState(registry, model, expert, memory.rows, memory.y, times_wider=times_wider)
+    complete = left_out is not None and left_out.more is None and left_out.table.numel() <= KEPT_TABLE
+    table = left_out.table if left_out is not None and complete else None
+    return GrownState(registry, model, expert, memory.rows, memory.y, times_wider=times_wider, _table=table)
 
 
 def _seen(memory: _Memory, first: int | None, hashes: np.ndarray) -> Tensor:

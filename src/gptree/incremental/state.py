@@ -77,11 +77,12 @@ class BaseState:
     """(n,) how many times each row counted in the base session; None is once."""
     _novelty: dict[PredictAt, Novelty] = field(default_factory=dict)
     """Computed by `base_novelty` when first asked for."""
+    _staying: StayingNodes | None = None
 
     @cached_property
     def staying(self) -> StayingNodes:
         """Its nodes, of which models that grow from it make left-out predictions."""
-        return StayingNodes(self.model.predictor.posteriors)
+        return StayingNodes(self.model.predictor.posteriors) if self._staying is None else self._staying
 
     @cached_property
     def exemplar_means(self) -> Tensor:
@@ -144,3 +145,5 @@ class GrownState:
     """How many times wider novel classes are than those of the base, where that is more than chance: see `wider`."""
     layers: tuple[GrownState, ...] = ()
     """Of a forest that grows by sessions, or by groups of them: the model after each."""
+    _table: Tensor | None = None
+    """(n, 1 + N) what growing has computed of left-out predictions, see `GrownScores`; where it is small."""

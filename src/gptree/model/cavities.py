@@ -32,6 +32,9 @@ from gptree.maths import cholesky, covariance_root
 from gptree.maths.polya_gamma import pg_mean
 from gptree.model.forest import ForestModel
 
+#: Pairs of a node and a point of which `StayingNodes` keeps what it knows.
+KEPT_PAIRS = 2**20
+
 
 @dataclass(frozen=True)
 class Members:
@@ -146,7 +149,7 @@ class Places:
 
 
 class StayingNodes:
-    """Nodes that stay while a model grows around them: what is computed of them at their points is kept.
+    """Nodes that stay while a model grows around them: what is known of them at their points is kept, if there is room.
 
     Parameters
     ----------
@@ -156,6 +159,7 @@ class StayingNodes:
     def __init__(self, posteriors: Sequence[NodePosterior] = ()) -> None:
         self._posteriors = tuple(posteriors)
         self._known: dict[int, tuple[Tensor, list[Members]]] = {}
+        self._room = KEPT_PAIRS
 
     def members(self, model: ForestModel, posterior: NodePosterior, places: Places) -> list[Members]:
         """The moments at the points of a posterior; those of nodes that stay are computed once for the same points."""
@@ -163,9 +167,16 @@ class StayingNodes:
         if place is None:
             return list(node_members(model, posterior, places))
         points = places.members(posterior.nodes).nonzero()
-        if place not in self._known or not torch.equal(self._known[place][0], points):
-            self._known[place] = points, list(node_members(model, posterior, places))
-        return self._known[place][1]
+        before, found = self._known.get(place, (points[:0], []))
+        if not found or not torch.equal(before, points):
+            found = list(node_members(model, posterior, places))
+            self._room += len(before) - len(points)
+            if self._room < 0:
+                self._room += len(points)
+                self._known.pop(place, None)
+            else:
+                self._known[place] = points, found
+        return found
 
 
 def node_members(model: ForestModel, posterior: NodePosterior, places: Places) -> Iterator[Members]:

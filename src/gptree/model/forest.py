@@ -97,9 +97,13 @@ class ForestModel:
                 total[chunk] += share[last[torch.as_tensor(classes[chunk], device=x.device)], rows]
         return total / len(self.trees)
 
-    @cached_property
+    @property
     def last_nodes(self) -> list[Tensor]:
         """Of each tree the last node on the path of every class, (C,)."""
+        return self._last_nodes
+
+    @cached_property
+    def _last_nodes(self) -> list[Tensor]:
         return [
             nodes[torch.as_tensor(tree.parent[tree.n_nodes + tree.position], device=nodes.device)]
             for tree, nodes in zip(self.trees, self.node_of, strict=True)
