@@ -71,6 +71,11 @@ def _by_size(x: Tensor, limit: float, near: Callable[[Tensor], Tensor], far: Cal
     return torch.where(inside, near(torch.where(inside, x, 0.0)), far(torch.where(inside, limit, x)))
 
 
+def _differentiated(x: Tensor) -> bool:
+    """Whether derivatives may be asked for; otherwise fewer operations do."""
+    return torch.is_grad_enabled() and x.requires_grad
+
+
 def log_cosh(x: Tensor) -> Tensor:
     """log cosh x, elementwise, with full relative accuracy near 0 and no overflow.
 
@@ -95,7 +100,10 @@ def log_cosh(x: Tensor) -> Tensor:
 
 def log_2cosh_half(c: Tensor) -> Tensor:
     """log(2 cosh(c/2)), the normaliser of the bound: σ(f) = exp(f/2) / (2 cosh(f/2))."""
-    return log_cosh(c / 2) + math.log(2)
+    if _differentiated(c):
+        return log_cosh(c / 2) + math.log(2)
+    c = c.abs()
+    return c / 2 + torch.log1p(torch.exp(-c))
 
 
 def pg_mean(c: Tensor, b: float | Tensor = 1.0) -> Tensor:
@@ -121,6 +129,9 @@ def pg_mean(c: Tensor, b: float | Tensor = 1.0) -> Tensor:
             fraction = odd + square / fraction
         return 1 / fraction
 
+    if not _differentiated(c):
+        z = c / 2
+        return b * 0.25 * (torch.tanh(z) / z).masked_fill_(z == 0.0, 1.0)
     return b * 0.25 * _by_size(c / 2, 0.5, near, lambda z: torch.tanh(z) / z)
 
 
