@@ -7,6 +7,7 @@ one, see `gptree.deep.heads.gp_tree`.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 
 import torch
 from torch import Tensor
@@ -88,30 +89,48 @@ BLOCK_ORDER = 512
 HALVED_ORDER = 768
 
 
-def triangular_inverse(L: Tensor) -> Tensor:
+def triangular_inverse(L: Tensor, out: Tensor | None = None) -> Tensor:
     """Inverses of lower triangular matrices (..., n, n).
 
     Blocks on the diagonal are inverted all at once, then joined in pairs: with X = L⁻¹, X₂₁ = −X₂₂ L₂₁ X₁₁. Nearly all
     of the work is in products, at which GPUs are several times faster than at solving with a triangular matrix.
+
+    Parameters
+    ----------
+    L : tensor (..., n, n)
+    out : tensor (V, n, n), optional
+        Zeros to write to, for L (V, n, n).
     """
     *_, n = L.shape
     size, order = _halved(n)
     flat = L.reshape(-1, n, n)
-    if order != n:  # padded with the identity
-        padded = flat.new_zeros(len(flat), order, order)
+    direct = len(flat) == 1 and order == n
+    if direct:
+        X = torch.zeros_like(flat) if out is None else out
+    else:  # so far apart that the blocks on all diagonals are evenly spaced, and padded with the identity
+        padded, X = flat.new_zeros(2, len(flat), order + 1, order)[:, :, :order]
         padded[:, :n, :n] = flat
-        padded.diagonal(dim1=-2, dim2=-1)[:, n:] = 1.0
+        padded.diagonal(dim1=-2, dim2=-1)[:, n:].fill_(1.0)
         flat = padded
-    identity = torch.eye(size, dtype=L.dtype, device=L.device)
-    X = torch.linalg.solve_triangular(_diagonal_blocks(flat, size), identity, upper=False).reshape(-1, size, size)
+    _blocks(X, size).copy_(
+        torch.linalg.solve_triangular(_blocks(flat, size), _identity(size, L.dtype, L.device), upper=False)
+    )
     while size < order:
-        below = _diagonal_blocks(flat[:, size:], size)[:, ::2].reshape(-1, size, size)
-        pairs = X.view(-1, 2, size, size)
-        X = X.new_zeros(len(pairs), 2 * size, 2 * size)
-        X.view(-1, 2, size, 2, size).diagonal(dim1=1, dim2=3).copy_(pairs.permute(0, 2, 3, 1))
-        X[:, size:, :size].baddbmm_(pairs[:, 1], below @ pairs[:, 0], beta=0.0, alpha=-1.0)
+        first, second = _blocks(X, size)[::2], _blocks(X, size)[1::2]
+        below, target = (_blocks(each[:, size:], size, beside=True)[::2] for each in (flat, X))
+        target.baddbmm_(second, below @ first, beta=0.0, alpha=-1.0)
         size *= 2
-    return X[:, :n, :n].reshape(L.shape)
+    if direct:
+        return X.reshape(L.shape)
+    return X[:, :n, :n].contiguous().reshape(L.shape) if out is None else out.copy_(X[:, :n, :n])
+
+
+@lru_cache
+def _identity(size: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    identity = torch.eye(size, dtype=dtype, device=device)
+    if device.type == "cuda":  # whatever stream asks next
+        torch.cuda.current_stream(device).synchronize()
+    return identity
 
 
 def _halved(n: int) -> tuple[int, int]:
@@ -125,11 +144,16 @@ def _halved(n: int) -> tuple[int, int]:
     return size, size << halvings
 
 
-def _diagonal_blocks(matrices: Tensor, size: int) -> Tensor:
-    """The blocks of this size along the diagonals of (V, n, n or more), as a view (V, n / size, size, size)."""
-    (count, n, _), (batch, down, across) = matrices.shape, matrices.stride()
-    shape = (count, n // size, size, size)
-    return matrices.as_strided(shape, (batch, size * (down + across), down, across), matrices.storage_offset())
+def _blocks(matrices: Tensor, size: int, beside: bool = False) -> Tensor:
+    """The blocks of this size along all diagonals, (V n / size, size, size), as a view of evenly spaced matrices.
+
+    Those `beside` the diagonal of matrices that have lost their first rows are one fewer, and the last is not among
+    those at even places.
+    """
+    (count, n, _), (_, down, across) = matrices.shape, matrices.stride()
+    number = max(0, count * (n // size) + (count - 1) * beside)
+    shape, strides = (number, size, size), (size * (down + across), down, across)
+    return matrices.as_strided(shape, strides, matrices.storage_offset())
 
 
 def times_lower(B: Tensor, L: Tensor) -> Tensor:

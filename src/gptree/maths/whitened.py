@@ -124,10 +124,11 @@ def _root_inverse(matrix: Tensor) -> Root:
     X = torch.zeros_like(matrix)
     failures = _write_root_inverse(matrix, X)
     diagonal = X.diagonal(dim1=-2, dim2=-1)
-    sound = (torch.stack(failures) == 0).all(0) & ((diagonal > 0) & (diagonal < torch.inf)).all(-1)
-    X.masked_fill_(~sound[:, None, None], 0.0)
-    diagonal.add_((~sound[:, None]).to(X))
-    return X, sound
+    failed = torch.stack(failures).any(0) if len(failures) > 1 else failures[0].bool()
+    failed = failed | ~((diagonal > 0) & (diagonal < torch.inf)).all(-1)
+    X.masked_fill_(failed[:, None, None], 0.0)
+    diagonal.add_(failed[:, None])
+    return X, ~failed
 
 
 def _write_root_inverse(matrix: Tensor, X: Tensor) -> list[Tensor]:
@@ -147,7 +148,7 @@ def _write_root_inverse(matrix: Tensor, X: Tensor) -> list[Tensor]:
         subtract_lower_times(X[:, b, a], X[:, b, b], times_lower(below, X[:, a, a]))
         return first + second
     root, info = torch.linalg.cholesky_ex(matrix)
-    X.copy_(triangular_inverse(root))
+    triangular_inverse(root, out=X)
     return [info]
 
 
