@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
 from expert_twins import blobs
 
-from gptree.experts import LDA, Examples, KernelDensity, KernelRidge, Pool, RandomFeatures, Ridge
+from gptree.experts import LDA, Examples, FittedLDA, KernelDensity, KernelRidge, Pool, RandomFeatures, Ridge
 
 EXPERTS = [
     LDA(),
@@ -236,3 +237,25 @@ def test_on_a_cuda_device(expert):
     torch.testing.assert_close(there.left_out.cpu(), here.left_out, rtol=0, atol=1e-6)
     logs = there.expert.log_probabilities(X.cuda())
     torch.testing.assert_close(logs.cpu(), here.expert.log_probabilities(X), rtol=0, atol=1e-6)
+
+
+def test_few_exemplars_in_many_dimensions_are_left_out_in_double_precision() -> None:
+    """Without one of two examples almost nothing is left of the variance along their difference: 1 − a rᵀAr ≈ 2e-5."""
+    X = torch.randn(8, 200, generator=torch.Generator().manual_seed(0))
+    y = torch.arange(4).repeat_interleave(2)
+    examples = Examples.of(X, y, 4)
+    lda = replace(FittedLDA.of(examples), shrinkage=1e-3, count_penalty=0.3, temperature=0.5)
+    twin = replace(lda, **{each: getattr(lda, each).double() for each in ("centre", "basis", "variances", "means")})
+    x, means = twin.whitened(X), twin._whitened(twin.means)
+    expected = torch.empty(8, 4, dtype=torch.float64)
+    for i in range(8):
+        others, r = means.clone(), x[i] - means[y[i]]
+        others[y[i]] = 2 * means[y[i]] - x[i]  # the other one
+        precision = torch.linalg.inv(torch.eye(len(r)) - (1 - 1e-3) / twin.freedom * 2 * torch.outer(r, r))
+        counts = torch.full((4,), 2.0, dtype=torch.float64)
+        counts[y[i]] = 1.0
+        distances = torch.stack([(x[i] - mean) @ precision @ (x[i] - mean) for mean in others])
+        expected[i] = -0.25 * (counts / (counts + 1) * distances + 0.3 * torch.log1p(1 / counts))
+    found = lda.at_exemplars(examples)(torch.arange(8))
+    assert bool(torch.isfinite(found).all())
+    torch.testing.assert_close(found.double(), expected, rtol=1e-4, atol=1e-6)
