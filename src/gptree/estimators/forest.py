@@ -42,7 +42,7 @@ from gptree.estimators.validation import (
     class_log_prior,
     to_numpy,
 )
-from gptree.experts import FEW_ROWS, MANY_CLASSES, Expert, fit_weighted
+from gptree.experts import MANY_CLASSES, Expert, few_rows, fit_weighted
 from gptree.incremental import Entry, base_experts, fit_base
 from gptree.inference import FixedInducingPoints, Gibbs, Inference, LargeNodes, class_inducing
 from gptree.maths.kernels import as_kernel, check_kernel, make_kernel
@@ -206,7 +206,7 @@ class _TreeClassifier(ForgetMixin, OpenSetMixin, AnswersMixin, ExplainMixin, Lef
         if len(labels) > MANY_CLASSES:
             rows, labels, log_prior = _some_classes(rows, labels, log_prior, MANY_CLASSES)
         settled, seed = expert.settled(prior.experts), shared["seed"]
-        few = len(rows.codes) < FEW_ROWS * len(labels)  # of all rows, as the other settings
+        few = few_rows(len(rows.codes), len(labels))  # of all rows, as the other settings
         kernel = as_kernel(make_kernel("rbf", DEFAULT_SCALE), *self._placement())
 
         def fit(kept: Rows) -> tuple[ForestModel, Callable[[Rows], Tensor]]:

@@ -7,7 +7,7 @@ from gptree.experts.adapters import PriorScores, SklearnExpert, fit_weighted
 from gptree.experts.base import Expert, Fit, FittedExpert, ScoreCache, cached
 from gptree.experts.calibration import LeftOutScorer, best_temperature, fit_tempered, temperature_centre, weighted_mean
 from gptree.experts.density import ExemplarDensity, FittedKernelDensity, KernelDensity, exemplar_density
-from gptree.experts.examples import ALONE, FEW_ROWS, MANY_CLASSES, Examples, check_features, shot_folds
+from gptree.experts.examples import ALONE, FEW_ROWS, MANY_CLASSES, Examples, check_features, few_rows, shot_folds
 from gptree.experts.lda import LDA, FittedLDA, lda_scores
 from gptree.experts.left_out import ExemplarScores, FitScores, LeftOutScores, in_chunks
 from gptree.experts.novel import FittedBaseNovelExpert, FittedSingle, NovelClassExperts
@@ -58,6 +58,7 @@ __all__ = [
     "cached",
     "check_features",
     "exemplar_density",
+    "few_rows",
     "fit_tempered",
     "fit_weighted",
     "fit_weights",

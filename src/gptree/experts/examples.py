@@ -26,6 +26,11 @@ CHUNK_ROWS = 192  # but no fewer rows than that: what is computed once a chunk i
 BLOCK_SIZE = 2**20  # features copied at a time
 
 
+def few_rows(n: int, n_classes: int) -> bool:
+    """Whether n examples of so many classes are few, see `FEW_ROWS`."""
+    return n < FEW_ROWS * n_classes
+
+
 def row_chunks(rows: Tensor, n_classes: int) -> tuple[Tensor, ...]:
     """Row numbers (r,) in pieces whose scores (piece, C) are computed at a time."""
     return rows.split(max((CHUNK_SIZE_CUDA if rows.is_cuda else CHUNK_SIZE) // n_classes, CHUNK_ROWS))
@@ -165,7 +170,7 @@ class Examples:
         fold_counts = X.new_zeros(n_folds * n_classes).index_add_(0, cells, inside).view(n_folds, n_classes)
         counts = X.new_zeros(n_classes).index_add_(0, y, weights)
         calibration = torch.ones_like(y, dtype=torch.bool) if calibration is None else calibration
-        few = len(X) < FEW_ROWS * n_classes if few is None else few
+        few = few_rows(len(X), n_classes) if few is None else few
         return cls(X, y, n_classes, folds, weights, sizes, counts, fold_counts, calibration, few, raw)
 
     def __len__(self) -> int:
