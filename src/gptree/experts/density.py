@@ -14,10 +14,8 @@ from gptree.experts.examples import CHUNK_SIZE, MANY_CLASSES, Examples, check_fe
 from gptree.experts.products import check_unit_length, chunks, shared_products, working_dtype
 from gptree.experts.scorers import DensityScores, FrozenDensityScores
 from gptree.maths.frozen import Parts
+from gptree.maths.linalg import BLOCK_ROWS
 from gptree.storage import Array, Number, Sizes, ensure
-
-#: Rows that are compared at a time.
-BLOCK_ROWS = 2**14
 
 
 @dataclass(frozen=True)

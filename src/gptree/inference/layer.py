@@ -13,10 +13,8 @@ from gptree.inference.grams import Grams, finite
 from gptree.inference.posterior import LinearPosterior, NodePosterior
 from gptree.maths.frozen import Chosen, NotFrozenError, Parts, Rows, log_sigmoids
 from gptree.maths.kernels import batch_shape, gram, kernel_at, linear_features
+from gptree.maths.linalg import BLOCK_ROWS
 from gptree.maths.quadrature import log_mean_exp, log_sigmoid_expectation, log_sigmoid_expectation_blind
-
-#: Rows whose copies are made at a time.
-BLOCK_ROWS = 2**14
 
 
 class NodeLayer(nn.Module):

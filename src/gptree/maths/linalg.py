@@ -12,6 +12,8 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
+#: Rows that are copied or compared at a time.
+BLOCK_ROWS = 2**14
 #: Jitter tried on a covariance matrix, relative to its mean diagonal, smallest first. Zero comes first: a matrix that
 #: factorises as it is stays as it is.
 JITTER = {
