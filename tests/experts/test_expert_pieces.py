@@ -28,7 +28,7 @@ from gptree.experts import (
     calibration,
     density,
     examples,
-    lda,
+    lda_moments,
     products,
     ridge,
 )
@@ -354,7 +354,7 @@ def test_what_a_discriminant_becomes_for_predictions(d: int, counts: list[int], 
 def test_a_freedom_beyond_rounding_counts(weight: float, freedom: float) -> None:
     """A millionth of all that counts, three whole examples here."""
     weights = torch.tensor([1.0, 1.0, 1.0, weight, weight], dtype=torch.float64)
-    found = lda._freedom(Examples.of(X[:5], torch.tensor([0, 1, 2, 3, 3]), weights=weights))
+    found = lda_moments.degrees_of_freedom(Examples.of(X[:5], torch.tensor([0, 1, 2, 3, 3]), weights=weights))
     assert found == pytest.approx(freedom, rel=1e-6)
 
 
@@ -362,9 +362,9 @@ def test_a_freedom_beyond_rounding_counts(weight: float, freedom: float) -> None
 def test_degrees_of_freedom_of_light_and_heavy_examples(weight: float) -> None:
     """Σ_c (n_c − min(1, Σ w²/n_c)), and one where each class has a single example or less."""
     pairs = Examples.of(X[:4], torch.tensor([0, 0, 1, 1]), weights=torch.full((4,), weight, dtype=torch.float64))
-    assert lda._freedom(pairs) == pytest.approx(4 * weight - 2 * min(1.0, weight), rel=1e-12)
+    assert lda_moments.degrees_of_freedom(pairs) == pytest.approx(4 * weight - 2 * min(1.0, weight), rel=1e-12)
     single = Examples.of(X[:3], torch.arange(3), weights=torch.full((3,), min(weight, 1.0), dtype=torch.float64))
-    assert lda._freedom(single) == 1
+    assert lda_moments.degrees_of_freedom(single) == 1
 
 
 def test_spread_within_classes_or_half_of_the_whole() -> None:
@@ -372,7 +372,7 @@ def test_spread_within_classes_or_half_of_the_whole() -> None:
     eps = torch.finfo(torch.float64).eps
 
     def trace(within: float, scale: float = 1.0) -> float:
-        return lda._trace(torch.tensor([within], dtype=torch.float64), 4.0, 4, scale)
+        return lda_moments.within_trace(torch.tensor([within], dtype=torch.float64), 4.0, 4, scale)
 
     assert trace(4 * eps) == 2.0
     assert trace(8 * eps) == 8 * eps

@@ -21,6 +21,7 @@ from gptree.experts import (
     Pool,
     density,
     lda,
+    lda_moments,
     pool,
     shortlist,
 )
@@ -40,7 +41,7 @@ def examples_of(counts: str, weighted: bool = False) -> Examples:
 def fit(
     examples: Examples, monkeypatch: pytest.MonkeyPatch, size: int, experts: Pool = POOL
 ) -> tuple[FittedShortlist, torch.Tensor]:
-    for module in (lda, density):
+    for module in (lda, lda_moments, density):
         monkeypatch.setattr(module, "MANY_CLASSES", 5)
     found = replace(experts, shortlist=size).fit(examples)
     assert isinstance(found.expert, FittedShortlist)
@@ -67,7 +68,7 @@ def test_a_shortlist_of_all_classes_is_the_whole_pool(
 def test_a_shortlist_is_for_many_classes_and_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     examples = examples_of("equal")
     whole = POOL.fit(examples)
-    for module in (lda, density, pool, shortlist):
+    for module in (lda, lda_moments, density, pool, shortlist):
         monkeypatch.setattr(module, "MANY_CLASSES", 5)
     single = POOL.fit(examples)
     assert type(single.expert) is FittedPool
@@ -151,7 +152,7 @@ def test_many_degrees_of_freedom_spare_a_product(monkeypatch: pytest.MonkeyPatch
     """δᵀAr is rᵀAr for all classes but the own, whose score is exact."""
     examples = examples_of("equal")
     exact = LDA((0.3,)).fit(examples)
-    for module in (lda, density):
+    for module in (lda, lda_moments, density):
         monkeypatch.setattr(module, "MANY_CLASSES", 5)
     scorer = lda._Scorer(LDA((0.3,)), examples)
     assert scorer.x.dtype == torch.float32

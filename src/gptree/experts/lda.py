@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cached_property, reduce
+from functools import cached_property
 from typing import Annotated, Any
 
 import torch
@@ -12,6 +12,7 @@ from torch import Tensor
 from gptree.experts.base import Expert, Fit, FittedExpert, LeftOutAt, ScoreCache, cached, positive_grid
 from gptree.experts.calibration import fill_own, fit_tempered, tempered_at, tempering_bytes, weighted_mean
 from gptree.experts.examples import ALONE, MANY_CLASSES, Examples, check_features
+from gptree.experts.lda_moments import LEFT, Moments
 from gptree.experts.scorers import LinearScores
 from gptree.maths.frozen import Parts
 from gptree.settings import require
@@ -20,8 +21,6 @@ from gptree.storage import Array, Number
 #: From so many degrees of freedom on, leaving a row out of the covariance moves the scores of all other classes alike,
 #: but for 0.02 nats; below, what moves them costs another product with all class means.
 STEADY_FREEDOM = 2e5
-#: The share of a count at which nothing is left of it but rounding.
-LEFT = 1e-6
 
 
 @dataclass(frozen=True)
@@ -115,8 +114,26 @@ class FittedLDA(FittedExpert):
     @classmethod
     def of(cls, examples: Examples) -> FittedLDA:
         """Means, counts and covariance of examples; shrinkage, penalty and temperature are for others to choose."""
-        moments = _Moments.of(examples, rows=False)
-        return moments.fitted(examples, shrinkage=1.0, count_penalty=0.0, temperature=1.0)
+        moments = Moments.of(examples, rows=False)
+        return cls.around(moments, examples, shrinkage=1.0, count_penalty=0.0, temperature=1.0)
+
+    @classmethod
+    def around(
+        cls, moments: Moments, examples: Examples, shrinkage: float, count_penalty: float, temperature: float
+    ) -> FittedLDA:
+        """From the moments of examples."""
+        return cls(
+            centre=moments.centre,
+            basis=moments.basis,
+            variances=moments.variances,
+            isotropic=moments.isotropic,
+            freedom=moments.freedom,
+            means=moments.means @ moments.basis.T,
+            counts=examples.counts,
+            shrinkage=shrinkage,
+            count_penalty=count_penalty,
+            temperature=temperature,
+        )
 
     def log_probabilities(self, X: Tensor, raw: Any = None, cache: ScoreCache | None = None) -> Tensor:
         scores = lda_scores(self.distances(X, cache), self.counts, self.count_penalty)
@@ -314,7 +331,7 @@ class _Scorer:
 
     def __init__(self, settings: LDA, examples: Examples) -> None:
         self.examples, self.grid, self.fallback = examples, settings.shrinkages, max(settings.shrinkages)
-        self.moments = _Moments.of(examples)
+        self.moments = Moments.of(examples)
         assert self.moments.x is not None
         self.x = self.moments.x
         self.means = self.moments.means.to(self.x.dtype)
@@ -425,86 +442,4 @@ class _Scorer:
 
     def fitted(self, value: float, temperature: float) -> FittedLDA:
         penalty = self.count_penalties[self.grid.index(value)]
-        return self.moments.fitted(self.examples, value, penalty, temperature)
-
-
-@dataclass(frozen=True, eq=False)
-class _Moments:
-    """The pooled within-class covariance in its eigenvectors, and examples and class means written in them."""
-
-    centre: Tensor
-    basis: Tensor
-    variances: Tensor
-    isotropic: float
-    freedom: float
-    x: Tensor | None  # (n, r), unless nobody asks for them
-    means: Tensor  # (C, r)
-
-    @classmethod
-    def of(cls, examples: Examples, rows: bool = True) -> _Moments:
-        n, d = examples.X.shape
-        weights, blocks = examples.weights, examples.blocks()
-        centre = weighted_mean(examples.X, weights)
-        span = torch.linalg.qr((examples.X - centre).T).Q if d > n else None
-
-        def coordinates(some: Tensor, basis: Tensor | None) -> Tensor:
-            x = examples.X[some] - centre
-            return x if basis is None else x @ basis
-
-        def class_means(basis: Tensor | None) -> Tensor:
-            shape = examples.n_classes, d if basis is None else basis.shape[1]
-            sums = examples.X.new_zeros(shape, dtype=torch.result_type(examples.X, weights))
-            for some in blocks:
-                sums.index_add_(0, examples.y[some], coordinates(some, basis) * weights[some, None])
-            return sums.div_(examples.counts[:, None])
-
-        freedom, means = _freedom(examples), class_means(span)
-        scatter, squares = [], []
-        for some in blocks:
-            x = coordinates(some, span)
-            residuals = x - means[examples.y[some]]
-            scatter.append((residuals * weights[some, None]).T @ residuals)
-            squares.append(x.square().sum(1))
-        variances, basis = torch.linalg.eigh(reduce(torch.add, scatter) / freedom)
-        variances = variances.clamp(min=0)
-        spread = float(weighted_mean(torch.cat(squares), weights))
-        isotropic = _trace(variances, spread, d, scale=float(centre.square().sum())) / d
-        within, basis = basis, basis if span is None else span @ basis
-        if not rows:
-            return cls(centre, basis, variances, isotropic, freedom, None, means @ within)
-        dtype = torch.float32 if examples.n_classes > MANY_CLASSES else examples.X.dtype
-        x = examples.X.new_empty(n, basis.shape[1], dtype=dtype)
-        for some in blocks:
-            x[some] = coordinates(some, basis).to(dtype)
-        return cls(centre, basis, variances, isotropic, freedom, x, class_means(basis))
-
-    def fitted(self, examples: Examples, shrinkage: float, count_penalty: float, temperature: float) -> FittedLDA:
-        return FittedLDA(
-            centre=self.centre,
-            basis=self.basis,
-            variances=self.variances,
-            isotropic=self.isotropic,
-            freedom=self.freedom,
-            means=self.means @ self.basis.T,
-            counts=examples.counts,
-            shrinkage=shrinkage,
-            count_penalty=count_penalty,
-            temperature=temperature,
-        )
-
-
-def _freedom(examples: Examples) -> float:
-    """ν: n − C for whole weights, and what an unbiased covariance takes for weights below one; 1 if it is none."""
-    squares = examples.counts.new_zeros(examples.n_classes).index_add_(0, examples.y, examples.weights.square())
-    freedom = float((examples.counts - (squares / examples.counts).clamp(max=1)).sum())
-    if freedom <= LEFT * float(examples.counts.sum()):
-        return 1
-    return int(freedom) if freedom.is_integer() else freedom
-
-
-def _trace(variances: Tensor, total: float, d: int, scale: float) -> float:
-    """tr(S_w); half the `total` spread if there is none within classes (one shot, copies); d if there is none."""
-    eps, within = torch.finfo(variances.dtype).eps, float(variances.sum())
-    if total <= (100 * eps) ** 2 * scale:
-        return float(d)
-    return within if within > eps * total else total / 2
+        return FittedLDA.around(self.moments, self.examples, value, penalty, temperature)
