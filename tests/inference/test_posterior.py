@@ -21,7 +21,7 @@ from gptree.inference import (
     SitesPosterior,
     SparsePosterior,
 )
-from gptree.inference.posterior import draw_chunks, make_posterior, select
+from gptree.inference.posterior import PRODUCT_ORDER, draw_chunks, make_posterior, select
 from gptree.maths import gram
 
 KINDS = {
@@ -177,3 +177,15 @@ def test_some_nodes_of_a_posterior(kind: type) -> None:
     assert torch.equal(part.rows, posterior.rows[chosen])
     assert torch.equal(part.weights, posterior.weights[:, chosen])
     torch.testing.assert_close(part.factoriser(grams)(ALL), posterior.factoriser(grams)(ALL)[:, chosen])
+
+
+@pytest.mark.parametrize("size", [PRODUCT_ORDER - 1, PRODUCT_ORDER])
+def test_variances_at_the_points_of_large_nodes(size: int) -> None:
+    """Σ = (K⁻¹ + Ω)⁻¹, whichever way its factor is inverted."""
+    random = torch.Generator().manual_seed(0)
+    x = torch.randn(2, size, 3, generator=random, dtype=torch.float64)
+    K = torch.exp(-torch.cdist(x, x)) + torch.eye(size, dtype=torch.float64)
+    omega = 0.25 * torch.rand(1, 2, size, generator=random, dtype=torch.float64)
+    posterior = DensePosterior(torch.arange(2), torch.zeros(2, size, dtype=torch.long), omega, omega)
+    expected = torch.linalg.inv(torch.linalg.inv(K) + torch.diag_embed(omega)).diagonal(dim1=-2, dim2=-1)
+    torch.testing.assert_close(posterior.variance_at_rows(K), expected, rtol=1e-10, atol=1e-10)

@@ -22,11 +22,13 @@ from torch import Tensor
 from gptree.inference.grams import Grams
 from gptree.inference.nodes import NodeBatch
 from gptree.maths.conditional import ITERATIVE_ORDER, FunctionSpace, Space, WeightSpace
-from gptree.maths.linalg import cholesky, covariance_root
+from gptree.maths.linalg import cholesky, covariance_root, triangular_inverse
 
 #: Up to this order the inverse of a factor is formed: a product with it is several times faster than solving with many
 #: small triangular matrices.
 EXPLICIT_ORDER = 192
+#: From this order on the inverse of a factor is formed by products.
+PRODUCT_ORDER = 112
 
 Factoriser = Callable[[slice], Tensor]
 """The factors of some draws of a posterior; what all draws share is computed once."""
@@ -89,8 +91,12 @@ class DensePosterior:
         """(S, V, N) at its own points, from k(X[rows], X[rows]) (V, N, N); 0 on padding."""
         # Σ = Ω^−½ (I − B⁻¹) Ω^−½ with B = I + Ω^½ K Ω^½ = L Lᵀ
         sites = self.sites[draws]
-        identity = torch.eye(K.shape[-1], dtype=K.dtype, device=K.device).expand(*sites.shape, -1)
-        inverse = torch.linalg.solve_triangular(FunctionSpace(K).factor(sites), identity, upper=False)
+        L = FunctionSpace(K).factor(sites)
+        if len(sites) == 1 and K.shape[-1] >= PRODUCT_ORDER:
+            inverse = triangular_inverse(L)
+        else:
+            identity = torch.eye(K.shape[-1], dtype=K.dtype, device=K.device).expand(*sites.shape, -1)
+            inverse = torch.linalg.solve_triangular(L, identity, upper=False)
         explained = 1.0 - inverse.square_().sum(-2)
         return explained / sites.clamp_min(torch.finfo(K.dtype).tiny)
 
