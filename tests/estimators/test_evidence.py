@@ -102,8 +102,7 @@ def test_few_rows_a_class_lower_the_default() -> None:
 
 
 def test_processes_may_say_little_where_experts_do() -> None:
-    # factors 0.5, 0.5, 0.5 (1.3/1.4)⁴ = 0.372, 0.5 (1.15/1.4)⁴ = 0.228 and 0.5 (1.1/1.4)⁴ = 0.191 nearest to √(s/5)
-    assert [default_scale(20, 10, each) for each in (5.0, 1.4, 1.3, 1.15, 1.1)] == [1.25, 1.25, 0.5, 0.5, 0.05]
+    assert [default_scale(20, 10, each) for each in (5.0, 1.3, 1.29, 0.1)] == [1.25, 1.25, 0.05, 0.05]
 
 
 @pytest.mark.parametrize(("shots", "few"), [(2, True), (3, False)])

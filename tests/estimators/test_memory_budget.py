@@ -59,7 +59,7 @@ def test_what_experts_need() -> None:
     """A pool fits one expert after the other, keeps the features of each, and compares them on some rows."""
     size = (1000, 50, 4, 8)
     experts = (LDA(), KernelRidge(), KernelDensity())
-    beside = 3 * 8 * 1000 * 50 + 3 * 3 * 8 * 1000 * 4
+    beside = 3 * 8 * 1000 * 50 + 6 * 3 * 8 * 1000 * 4
     assert Pool(experts).fit_bytes(*size) == max(e.fit_bytes(*size) for e in experts) + beside
     few = KernelRidge(most_classes=3)
     assert Pool((LDA(), few)).fit_bytes(*size) == Pool((LDA(),)).fit_bytes(*size)

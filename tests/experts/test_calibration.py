@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 from expert_twins import blobs, density_scores, golden_section
@@ -10,8 +11,11 @@ from hypothesis import strategies as st
 
 from gptree.experts import LDA, Examples, KernelDensity, KernelRidge, Pool, PriorScores, calibration, pool, shot_folds
 from gptree.experts.calibration import CalibrationRows, balanced, best_temperature, choose, some, temperature_centre
-from gptree.experts.pool import PRIOR_ROWS, RIDGE, fit_weights, pool_weights
+from gptree.experts.left_out import LeftOutScores
+from gptree.experts.pool import PRIOR_ROWS, RIDGE, FittedPool, fit_weights, pool_weights, pooled, robust_weights
 from gptree.experts.ridge import _few_classes
+from gptree.experts.scorers import easing
+from gptree.maths.frozen import Parts, Rows
 
 
 def noisy_scores(n: int, k: int, seed: int, signal: float) -> tuple[torch.Tensor, torch.Tensor]:
@@ -219,7 +223,7 @@ class TestPoolWeights:
 class TestPool:
     def test_is_the_weighted_product(self):
         examples = Examples.of(*blobs([5, 1, 4, 6], 6))
-        pool = Pool()
+        pool = Pool(eases=False)
         fit = pool.fit(examples)
         X, _ = blobs([3, 3], 6, seed=5)
         logs = [expert.log_probabilities(X) for expert in fit.expert.experts]
@@ -228,6 +232,65 @@ class TestPool:
         parts = [expert.fit(examples).left_out for expert in pool.experts]
         expected = sum(w * part for w, part in zip(fit.expert.weights, parts, strict=True)).log_softmax(1)
         torch.testing.assert_close(fit.left_out, expected)
+
+    def test_eases_what_its_experts_say(self):
+        """Σ (w + v · 4 / (1 + lead)) log p, class by class and row by row: of new points, left-out ones and frozen."""
+        examples = Examples.of(*blobs([5, 2, 4, 6, 3, 3, 4, 2], 6))
+        w, v = [0.4, 0.0, 0.7], [0.3, 0.2, 0.0]
+        fits = [expert.fit(examples) for expert in Pool().experts]
+        each = tuple(fit.expert for fit in fits)
+        eased = FittedPool(each, torch.tensor(w).double(), eased=torch.tensor(v).double())
+        X, _ = blobs([2, 2], 6, seed=5)
+
+        def slow(logs):
+            total = torch.zeros_like(logs[0])
+            for log, a, b in zip(logs, w, v, strict=True):
+                for row, scores in enumerate(log.tolist()):
+                    best, *others = sorted(scores, reverse=True)
+                    lead = best - sum(others[:5]) / 5
+                    total[row] += (a + b * 4 / (1 + lead)) * log[row]
+            return total.log_softmax(1)
+
+        expected = slow([expert.log_probabilities(X) for expert in each])
+        torch.testing.assert_close(eased.log_probabilities(X), expected)
+        left_out = LeftOutScores(eased, examples.X, examples.y, 8).dense()
+        torch.testing.assert_close(left_out, slow([fit.left_out for fit in fits]))
+        parts = Parts()
+        frozen = eased.frozen(parts)
+        parts.shared()
+        torch.testing.assert_close(frozen(Rows(X)).log_softmax(1), expected)
+
+    def test_one_class_has_nothing_to_lead(self):
+        torch.testing.assert_close(easing(torch.tensor([[-3.0]])), torch.ones(1, 1))
+        torch.testing.assert_close(easing(torch.tensor([[1.0, 4.0]])), torch.ones(1, 1))  # three nats
+
+    @pytest.mark.parametrize("wrong", [0.0, 0.2])
+    def test_is_eased_where_it_is_too_sure_of_some_rows_and_not_sure_enough_of_others(self, wrong):
+        """And hardly where it is right; wrong labels are seen all the same."""
+        random, n, k = np.random.default_rng(0), 1200, 10
+        scores = torch.as_tensor(2.5 * random.normal(size=(n, k)))
+        truth = (scores + torch.as_tensor(random.gumbel(size=(n, k)))).argmax(1)
+        y = torch.where(torch.as_tensor(random.random(n) < wrong), torch.as_tensor(random.integers(k, size=n)), truth)
+        uneven = scores * scores.std(1, keepdim=True).div(2.5) ** 2
+        for said, gained in ((uneven, True), (scores, False)):
+            logs = said.log_softmax(1)[None]
+            both = torch.cat([logs, logs * easing(logs)])
+            plain, weights = robust_weights(logs, y), robust_weights(both, y, eased=True)
+            eased = pooled(weights, list(both)).gather(1, truth[:, None]).mean()
+            gain = float(eased - pooled(plain, list(logs)).gather(1, truth[:, None]).mean())
+            assert gain > 0.01 if gained else abs(gain) < 0.002
+            believed = pool._weights(logs, y, None, few=False)[1]
+            counts = torch.ones(n, dtype=torch.float64) if believed is None else believed
+            assert (counts.mean() < 0.9) == (wrong > 0)
+            smooth = 1 / (2 * float(counts.sum()))
+            w = weights.clone().requires_grad_()
+            log_p = torch.einsum("k,krc->rc", w, both).log_softmax(1)
+            nll = -((1 - smooth) * log_p.gather(1, y[:, None])[:, 0] + smooth * log_p.mean(1))
+            prior = PRIOR_ROWS / counts.sum() * (w - torch.tensor([1.0, 0.0]).double()).square().sum()
+            ((nll * counts).sum() / counts.sum() + prior).backward()
+            assert w.grad is not None  # and is that of a minimum, by the same beliefs
+            assert bool((w.grad.abs() < 1e-5)[weights > 0].all() and (w.grad[weights == 0] > -1e-5).all())
+        assert robust_weights(both[:, :0], y[:0], eased=True).tolist() == [1.0, 0.0]
 
     def test_is_no_worse_than_its_best_expert_on_its_calibration_rows(self):
         examples = Examples.of(*blobs([8] * 6, 6, noise=1.2))

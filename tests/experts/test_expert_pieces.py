@@ -73,7 +73,9 @@ def test_bytes_of_experts(rows: int) -> None:
     assert KernelRidge().fit_bytes(rows, d, C, 8) == kernel
     assert KernelDensity().fit_bytes(rows, d, C, 8) == dense
     chosen_on = min(rows, 2**19 // C)
-    assert Pool().fit_bytes(rows, d, C, 8) == 8 * 3 * (3 * chosen_on * C + rows * d) + max(lda, kernel, dense)
+    assert Pool().fit_bytes(rows, d, C, 8) == 8 * 3 * (6 * chosen_on * C + rows * d) + max(lda, kernel, dense)
+    plain = Pool(eases=False).fit_bytes(rows, d, C, 8)
+    assert plain == 8 * 3 * (3 * chosen_on * C + rows * d) + max(lda, kernel, dense)
     inner = LDA().fit_bytes(rows, 70, C, 8)
     assert RandomFeatures(LDA(), 70).fit_bytes(rows, d, C, 8) == 8 * 2 * rows * 70 + inner
     assert PriorScores(lambda raw: raw).fit_bytes(rows, d, C, 8) == 0

@@ -29,7 +29,7 @@ from gptree.experts.scorers import with_tail
 from gptree.experts.shortlist import left_out_masses, tail_slope
 
 COUNTS = {"equal": [4] * 12, "unequal": [1, 1, 2, 3, 9, 30, *[4] * 6]}
-POOL = Pool((LDA(), KernelDensity()))
+POOL = Pool((LDA(), KernelDensity()), eases=False)  # as a shortlist is
 
 
 def examples_of(counts: str, weighted: bool = False) -> Examples:

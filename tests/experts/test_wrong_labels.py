@@ -134,8 +134,9 @@ def test_labels_that_are_all_right_are_not_sure_of_any_either(
 
 
 def test_experts_of_no_weight_are_not_asked() -> None:
-    assert pool._heard(torch.tensor([0.0, 0.5, 0.0, 2.0])) == [1, 3]
-    assert pool._heard(torch.zeros(3)) == [0]  # somebody has to be
+    assert FittedPool((), torch.tensor([0.0, 0.5, 0.0, 2.0])).heard == [1, 3]
+    assert FittedPool((), torch.tensor([0.0, 0.5, 0.0]), eased=torch.tensor([1.0, 0.0, 0.0])).heard == [0, 1]
+    assert FittedPool((), torch.zeros(3)).heard == [0]  # somebody has to be
 
 
 def test_a_search_may_begin_anywhere() -> None:

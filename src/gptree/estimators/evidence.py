@@ -31,9 +31,9 @@ DEFAULT_SCALE = 5.0
 #: number of rows a class divided by this, at most 1.
 FULL_SHOTS = 4.0
 #: With few rows a class nothing tells how much the processes may say but how much the experts do: where their left-out
-#: scores spread over the classes by fewer nats than this, the factor is smaller by the fourth power of the ratio. A row
-#: that is alone in its part of a class looks like an error of the experts, who know it once it is not left out.
-FULL_SPREAD = 1.4
+#: scores spread over the classes by fewer nats than this, the smallest scale is taken. A row that is alone in its part
+#: of a class looks like an error of the experts, who know it once it is not left out.
+LEAST_SPREAD = 1.3
 #: The rows of a class are dealt into so many folds, or into more where one would hold more rows than enough; one of
 #: them is asked. Where it holds fewer rows than the last number nothing is asked: these could not speak clearly.
 FOLDS = 4
@@ -78,9 +78,10 @@ def default_factor(n_rows: int, n_classes: int) -> float:
 
 
 def default_scale(n_rows: int, n_classes: int, spread: float = math.inf) -> float:
-    """The scale of `SCALES` that is nearest to it, less where the experts' scores spread little (`FULL_SPREAD`)."""
-    factor = default_factor(n_rows, n_classes) * min(1.0, spread / FULL_SPREAD) ** 4
-    root = factor * DEFAULT_SCALE**0.5
+    """The scale of `SCALES` that is nearest to it, or the smallest where experts tell classes little apart."""
+    if spread < LEAST_SPREAD:
+        return SCALES[0]
+    root = default_factor(n_rows, n_classes) * DEFAULT_SCALE**0.5
     return min(SCALES, key=lambda scale: abs(scale**0.5 - root))
 
 

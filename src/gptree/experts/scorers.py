@@ -5,13 +5,18 @@ What is the same for all classes cancels in the log-odds of every node: nothing 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import repeat
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from gptree.maths.frozen import Chosen, DenseSums, Rows, log_sigmoids
+
+#: Classes after the best one, whose mean is what it leads; and the lead, in nats, that `easing` leaves as it is.
+RUNNERS_UP = 5
+USUAL_LEAD = 3.0
 
 
 class LinearScores(nn.Module):
@@ -321,14 +326,17 @@ class OneClass(nn.Module):
 
 
 class PooledScores(nn.Module):
-    """Σ_k w_k score_k."""
+    """See `pooled_scores`."""
 
-    def __init__(self, scores: Sequence[nn.Module], weights: Sequence[float]) -> None:
+    def __init__(
+        self, scores: Sequence[nn.Module], weights: Sequence[float], eased: Sequence[float] | None = None
+    ) -> None:
         super().__init__()
         self.scores, self.weights = nn.ModuleList(scores), tuple(weights)
+        self.eased = None if eased is None else tuple(eased)
 
     def forward(self, rows: Rows) -> Tensor:
-        return pooled_scores([score(rows).to(rows.x.dtype) for score in self.scores], self.weights)
+        return pooled_scores([score(rows).to(rows.x.dtype) for score in self.scores], self.weights, self.eased)
 
 
 class BaseNovelScores(nn.Module):
@@ -362,9 +370,25 @@ def tempered(log_p: Tensor, tau: float) -> Tensor:
     return log_p if tau == 1 else (tau * log_p).log_softmax(1)
 
 
-def pooled_scores(scores: Sequence[Tensor], weights: Sequence[float]) -> Tensor:
-    """Σ_k w_k score_k."""
-    total = scores[0] * weights[0]
-    for score, weight in zip(scores[1:], weights[1:], strict=True):
-        total = total.add(score, alpha=weight)
+def pooled_scores(scores: Iterable[Tensor], weights: Sequence[float], eased: Sequence[float] | None = None) -> Tensor:
+    """Σ_k w_k score_k of scores (T, C), and Σ_k v_k easing_k score_k beside it, if there are weights v."""
+    total = None
+    for score, weight, ease in zip(scores, weights, eased or repeat(0.0), strict=False):
+        if ease:
+            score, weight = score * (weight + ease * easing(score)), 1.0
+        total = score * weight if total is None else total.add(score, alpha=weight)
+    assert total is not None
     return total
+
+
+def easing(scores: Tensor) -> Tensor:
+    """(1 + 3) / (1 + m), (…, 1) of scores (…, C), where the best class of a row leads the next five by m nats.
+
+    Less than one where a class leads far, more where none does: times it, scores of rows differ less in how sure they
+    are.
+    """
+    best = scores.topk(min(RUNNERS_UP + 1, scores.shape[-1]), dim=-1).values
+    if best.shape[-1] == 1:  # nothing to lead
+        return torch.ones_like(best)
+    lead = best[..., :1] - best[..., 1:].mean(-1, keepdim=True)
+    return (1 + USUAL_LEAD) / (1 + lead)

@@ -75,8 +75,8 @@ def base_experts(n_classes: int) -> Pool:
     Of very many classes two experts: the second looks at a shortlist of the first.
     """
     if n_classes > MANY_CLASSES:
-        return Pool((BASE_LDA, KernelDensity()))
-    return Pool((BASE_LDA, replace(RANDOM_LDA, expert=BASE_LDA), BASE_RIDGE, KernelDensity()))
+        return Pool((BASE_LDA, KernelDensity()), eases=False)
+    return Pool((BASE_LDA, replace(RANDOM_LDA, expert=BASE_LDA), BASE_RIDGE, KernelDensity()), eases=False)
 
 
 def fit_base(
