@@ -160,7 +160,7 @@ def chosen_scales(rows: list[Row]) -> Table:
     for (data, *sizes), task in grouped(rows, BY).items():
         classes, shots = ("all" if size is None else size for size in sizes)
         pair = chosen(task, method=FOREST), chosen(task, method=OLD)
-        lines[f"{data}, {classes} classes, {shots} shots: defaults 3 less defaults 2"] = pair
+        lines[f"{data}, {classes} classes, {shots} shots: newest less defaults 2"] = pair
     return gap_table("What the newest defaults have changed", lines, (ACCURACY, FINE_NLL, ECE))
 
 
