@@ -55,7 +55,7 @@ Findings
   forest | data=banking77 | shots=5 | wrong=0 | merged=null} %; the NLL of the forest is {gap NLL | gptree forest |
   rival: logistic-smoothed | data=banking77 | shots=5 | wrong=0 | merged=null} from its. On training rows kept apart
   they differed by 0.4 points, and the forest's ECE was 1.7 % in three other draws of them, with the right temperature
-  and no bend: test rows of this set are not quite like training rows, and nothing among the latter tells of it.
+  and no bend: nothing among training rows tells of it. Perhaps test rows of this set are not quite like them.
 
 Set-up
 ------
