@@ -6,12 +6,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from benchmarks.core.trials import Trial
 from benchmarks.data import Dataset
 from benchmarks.experiments.frozen import classifiers, methods, unequal
 from benchmarks.experiments.frozen.methods import EXPERTS, MEAN, POOL, VARIANTS
 from benchmarks.experiments.frozen.one_shot import with_one_shot_classes
+from gptree import GPForestClassifier, SphereMap
 
 
 def dataset(classes: int = 6, rows: int = 50) -> Dataset:
@@ -30,6 +32,16 @@ def test_every_method_can_be_made(name: str) -> None:
 def test_methods_of_older_defaults_have_rows_and_no_more(name: str) -> None:
     with pytest.raises(ValueError, match="measured by an earlier version"):
         methods.make_method(name, 100, seed=1)
+
+
+def test_experts_alone_are_those_of_the_forest() -> None:
+    """To the last digits: what the forest adds must not be mixed up with other folds."""
+    rng = np.random.default_rng(0)
+    means, y = rng.normal(size=(12, 16)), np.repeat(np.arange(12), 2)
+    X, new = means[y] + 0.7 * rng.normal(size=(24, 16)), rng.normal(size=(50, 16))
+    alone, state = methods.make_method(POOL, 24, seed=3).fit(X, y), GPForestClassifier(random_state=3).fit(X, y).state_
+    features = state.on_sphere(torch.as_tensor(SphereMap().fit(X).transform(new)))
+    np.testing.assert_allclose(alone.predict_proba(new), state.experts.log_probabilities(features).exp(), atol=1e-12)
 
 
 @pytest.mark.parametrize("name", [MEAN, POOL])

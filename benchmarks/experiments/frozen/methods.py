@@ -11,11 +11,13 @@ import numpy as np
 import torch
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.pipeline import make_pipeline
+from sklearn.utils import check_random_state
 
 from benchmarks.core.tables import Column
 from benchmarks.core.trials import Trial
 from benchmarks.data import Dataset, draw, load
 from gptree import CoordinateAscent, Gibbs, GPForestClassifier, GPTreeClassifier, SphereMap
+from gptree.estimators.row_order import direction, shuffled
 from gptree.experts import LDA, Examples, Expert, KernelDensity, KernelRidge, Pool, RandomFeatures, Ridge
 from gptree.maths import make_kernel
 from gptree.metrics import accuracy, brier, columns, ece, nll
@@ -36,13 +38,18 @@ BY = ("data", "settings.classes", "settings.shots")
 
 @dataclass(eq=False)
 class ExpertClassifier(ClassifierMixin, BaseEstimator):
-    """An expert as a classifier of its own."""
+    """An expert as a classifier of its own; it leaves out the folds that it does in an estimator."""
 
     expert: Expert
+    random_state: int = 0
 
     def fit(self, X: np.ndarray, y: np.ndarray) -> ExpertClassifier:
         self.classes_, codes = np.unique(y, return_inverse=True)
-        examples = Examples.of(torch.as_tensor(X, dtype=torch.float64), torch.as_tensor(codes), len(self.classes_))
+        features, labels = torch.as_tensor(X, dtype=torch.float64), self.classes_.tolist()
+        along = direction(features, torch.as_tensor(codes), labels)
+        seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
+        order = shuffled(features, codes, along, labels, seed)
+        examples = Examples.of(features[order], torch.as_tensor(codes[order]), len(labels))
         self.fitted_ = self.expert.fit(examples).expert
         return self
 
@@ -88,7 +95,7 @@ def make_method(name: str, points: int, seed: int) -> Any:
     if name == PAPERS_TREE:
         chains = 10 if points <= 1_000 else 1
         return GPTreeClassifier.paper("rbf", 8.0, inference=Gibbs(chains), dtype="float32", random_state=seed)
-    rival = ExpertClassifier(EXPERTS[name]) if name in EXPERTS else RIVALS[name.removeprefix("rival: ")]()
+    rival = ExpertClassifier(EXPERTS[name], seed) if name in EXPERTS else RIVALS[name.removeprefix("rival: ")]()
     return make_pipeline(SphereMap(), rival)
 
 
