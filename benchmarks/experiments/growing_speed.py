@@ -9,8 +9,8 @@ classes=200} s in the tenth with 200 base classes, {mean first | classes=2000} a
 Findings
 --------
 - The base session costs {mean ratio | classes=200} times a plain fit with 200 classes, {mean ratio | classes=1000}
-  times with 1,000 and {mean ratio | classes=10000} times with 10,000: it also fits experts on random features and
-  rehearses sessions to come, but does not choose the output scale of the kernel.
+  times with 1,000 and {mean ratio | classes=10000} times with 10,000: it also fits experts on random features (up to
+  2,000 classes) and rehearses sessions to come, but does not choose the output scale of the kernel.
 - The tenth session fits ten times as many novel classes as the first: the default strategy builds all of them anew.
 
 Set-up

@@ -72,7 +72,7 @@ BASE_RIDGE = RandomFeatures(
 def base_experts(n_classes: int) -> Pool:
     """What ``prior_mean="experts"`` is in a base session: experts for many examples a class.
 
-    Of very many classes two experts: the second looks at a shortlist of the first.
+    Of very many classes two experts, which score rows fast.
     """
     if n_classes > MANY_CLASSES:
         return Pool((BASE_LDA, KernelDensity()), eases=False)
