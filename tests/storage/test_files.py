@@ -154,6 +154,8 @@ def test_arrays_are_written_as_safetensors_does_and_without_copies(tmp_path: Pat
     kinds = ("float64", "float32", "float16", "bfloat16", "int64", "int32", "int16", "int8", "uint8", "bool")
     tensors = {f"{'ba'[i % 2]}.{kind}": torch.arange(i).to(getattr(torch, kind)) for i, kind in enumerate(kinds)}
     tensors |= {"scalar": torch.tensor(1.5), 'ä"\\': torch.ones(2, 3).mT, "part": torch.arange(6.0)[2:4]}
+    tensors |= {"one": torch.ones(1, 1, dtype=torch.int64).expand(1, 1), "none": torch.zeros(1).expand(0)}
+    tensors["repeated"] = torch.tensor(7).expand(1)
     content = b"".join(TensorFile(tensors))
     assert content == save({name: value.contiguous() for name, value in tensors.items()})
     with pytest.raises(StorageError, match=r"z is of torch\.complex64, which no file holds"):

@@ -255,6 +255,7 @@ class IncrementalMixin(TreeEstimator):
             on_sphere=state.on_sphere,
             kernel=self._kernel(),
             session_exemplars=growth.session_exemplars,
+            learns_sizes=state.log_frequencies is None,
         )
 
     # ------------------------------------------------------------------------------------------------------- checks

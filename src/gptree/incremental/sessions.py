@@ -326,7 +326,7 @@ def _refitted(
     if base.expert is not None:
         scores = _base_left_out(base, memory, held, config.on_sphere(memory.later[:n_extra]))
     y = torch.cat([memory.place[base.y[held]], memory.later_y[:n_extra]])
-    if scores is not None:  # nodes must not learn how large classes are
+    if scores is not None and not config.learns_sizes:
         scores = scores + torch.bincount(y, weights).log().to(scores)
     keys = [base.keys[c.number] for c in registry.base]
     data = TrainingData(memory.features[rows], y.cpu().numpy(), keys, scores, weights)

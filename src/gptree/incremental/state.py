@@ -126,6 +126,8 @@ class GrowthConfig:
     """Of new nodes, where those of the base session have kernels of their own; otherwise all share one."""
     session_exemplars: int | None = None
     """Rows of a class that are kept of a session, at most; None is all."""
+    learns_sizes: bool = False
+    """Whether base nodes learn how large classes are, as they did in files of older versions."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -46,4 +46,6 @@ class TensorFile:
     def __iter__(self) -> Iterator[bytes | memoryview]:
         yield self._header
         for value in self._tensors.values():
-            yield value.cpu().contiguous().flatten().view(torch.uint8).numpy().data
+            # an expanded tensor of one element is contiguous with a stride of 0, and `view` asks for 1
+            flat = value.cpu().contiguous().flatten()
+            yield flat.as_strided((flat.numel(),), (1,)).view(torch.uint8).numpy().data
