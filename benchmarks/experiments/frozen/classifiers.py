@@ -21,7 +21,7 @@ Findings
   logistic-smoothed | data=clinc150 | classes=null | shots=5} on CLINC150.
 - The Gaussian processes add to the experts where there are many classes: with 30 shots and all classes of CUB {ahead
   fine accuracy | gptree forest | pool of experts | data=cub200 | classes=null | shots=30} points of accuracy and
-  {ahead fine NLL | gptree forest | pool of experts | data=cub200 | classes=null | shots=30} of NLL, of CLINC150 {ahead
+  {ahead fine NLL | gptree forest | pool of experts | data=cub200 | classes=null | shots=30} of NLL, of CLINC150 {gap
   fine accuracy | gptree forest | pool of experts | data=clinc150 | classes=null | shots=30} and {ahead fine NLL |
   gptree forest | pool of experts | data=clinc150 | classes=null | shots=30}. With 20 classes they add little.
 - Logistic regression is better calibrated on Banking77 with 5 shots, where the forest has {behind ECE | gptree forest |
