@@ -242,12 +242,13 @@ def test_new_nodes_see_exemplars_and_shots(base: BaseState, seen: Seen) -> None:
 
 @pytest.mark.parametrize("strategy", [SharedRoot(), SessionTree(), Graft()])
 @pytest.mark.parametrize("most", [4000, 7])
+@pytest.mark.parametrize("learns_sizes", [False, True])
 def test_prior_means_of_new_nodes_are_log_odds_of_left_out_scores(
-    base: BaseState, strategy: Strategy, most: int, monkeypatch: pytest.MonkeyPatch
+    base: BaseState, strategy: Strategy, most: int, learns_sizes: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of earlier classes at most so many rows are seen, evenly, where new nodes are a root and what is below it.
 
-    The means express which share of them is seen, so that the root does not learn it.
+    The means express what the rows of each class count for, so that nodes do not learn it; in older files they do.
     """
     monkeypatch.setattr("gptree.incremental.exemplars.ROOT_ROWS", most)
     given: list[tuple] = []
@@ -259,7 +260,7 @@ def test_prior_means_of_new_nodes_are_log_odds_of_left_out_scores(
         return found
 
     monkeypatch.setattr(sessions, "node_problems", node_problems)
-    grown = grow(base, state(*TWO_SESSIONS), rules(strategy))
+    grown = grow(base, state(*TWO_SESSIONS), replace(rules(strategy), learns_sizes=learns_sizes))
     trees, data, n_fitted, found, node_of = given[-1]
     M = memory_left_out(base, grown, identity)
     assert M is not None
@@ -274,11 +275,11 @@ def test_prior_means_of_new_nodes_are_log_odds_of_left_out_scores(
         assert novel.sum() == int((grown.y >= first).sum())
     else:
         assert len(rows) == len(M)
-    if first is not None:
-        mean = np.bincount(grown.y)[5:].mean()
-        weights = np.minimum(1, mean / np.bincount(grown.y))[grown.y]
-        before = grown.y.numpy() < first
-        M[:, :first] += np.log(weights[rows][data.y < first].sum() / weights[before].sum())
+    if not learns_sizes:
+        assert data.weights is not None
+        mass = np.bincount(data.y, data.weights.numpy(), 8)
+        mass[:first] = mass[:first].mean() if first is not None else mass[:first]  # one class to the new nodes
+        M = M + torch.as_tensor(np.log(mass))
     checked = 0
     for tree, nodes in zip(trees, node_of, strict=True):
         for v in range(tree.n_nodes):

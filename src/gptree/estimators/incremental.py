@@ -255,7 +255,7 @@ class IncrementalMixin(TreeEstimator):
             on_sphere=state.on_sphere,
             kernel=self._kernel(),
             session_exemplars=growth.session_exemplars,
-            learns_sizes=state.log_frequencies is None,
+            learns_sizes=state.log_frequencies is None and len(state.base_labels) > 1,
         )
 
     # ------------------------------------------------------------------------------------------------------- checks

@@ -104,11 +104,13 @@ def left_out_in_memory(
 
 
 def _learnt_prior(state: FittedState, grown: GrownState) -> Tensor | None:
-    """The class prior (C,) in the scores around which nodes of the base session were fitted that stay."""
-    if state.log_frequencies is None or even(state.log_frequencies):
-        return None
-    place = grown.registry.base_places(len(state.log_frequencies))
-    stays = place >= 0
-    prior = np.zeros(len(state.classes))
-    prior[place[stays]] = state.log_frequencies[stays] + np.log(len(place))
-    return torch.as_tensor(prior)
+    """The class sizes (C,), as logarithms, in the scores around which nodes were fitted: of the base, and later ones.
+
+    At a node that tells base classes from novel ones this is an approximation, unless base classes are of one size.
+    """
+    prior = np.zeros(len(state.classes)) if grown.log_sizes is None else grown.log_sizes.cpu().numpy().copy()
+    if state.log_frequencies is not None and not even(state.log_frequencies):
+        place = grown.registry.base_places(len(state.log_frequencies))
+        stays = place >= 0
+        prior[place[stays]] += state.log_frequencies[stays] + np.log(len(place))
+    return None if even(prior) else torch.as_tensor(prior)

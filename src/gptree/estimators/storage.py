@@ -70,6 +70,7 @@ _GROWN = {
     "rows": Array("n", below="N", distinct=True),
     "y": Array("n", below="C"),
     "left_out": Array("n C", most=1e-3),
+    "log_sizes": Array("C"),
 }
 
 
@@ -161,7 +162,7 @@ def state_to_parts(state: FittedState) -> tuple[dict[str, Any], dict[str, Tensor
         left_out = state.left_out if isinstance(state.left_out, Tensor) else None
         tensors |= present("fit", left_out=left_out, weights=state.weights)
     if state.grown is not None:
-        tensors |= present("grown", rows=state.grown.rows, y=state.grown.y, left_out=state.grown.left_out)
+        tensors |= present("grown", **{name: getattr(state.grown, name) for name in _GROWN})
     if state.class_log_prior is not None:
         tensors["class_log_prior"] = torch.as_tensor(state.class_log_prior)
     if state.log_frequencies is not None:

@@ -367,18 +367,21 @@ def _extended(
     # a class counts for no more than a novel one does on average; one whose rows stand for others as its rows do
     balance = torch.as_tensor((np.minimum(most, most[n_base:].mean()) / counts)[y]).to(base.X)
     weights = balance * memory.weights
-    scores = None
+    scores, log_sizes = None, None
     if left_out is not None:
-        scores = (
-            left_out.dense() if first is None else _path_odds(joined, left_out, memory, seen, first, n_base, weights)
-        )
+        log_sizes = None if config.learns_sizes else _log_sizes(memory.y[seen], weights[seen], len(keys), n_base, first)
+        if first is None:
+            scores = left_out.dense() if log_sizes is None else left_out.dense() + log_sizes.to(base.X)
+        else:
+            scores = _path_odds(joined, left_out, memory, seen, first, n_base, log_sizes)
     trees, rows = tuple(place.tree for place in placed), memory.rows[seen]
     data = TrainingData(memory.features[rows], y[seen.cpu().numpy()], keys, scores, weights[seen])
     keeps = not config.strategy.rebuilds
     model = _fitted(frozen.model, trees, known, data, rows, memory.features, config, keeps)
     complete = left_out is not None and left_out.more is None and left_out.table.numel() <= KEPT_TABLE
     table = left_out.table if left_out is not None and complete else None
-    return GrownState(registry, model, expert, memory.rows, memory.y, times_wider=times_wider, _table=table)
+    known_of = {"times_wider": times_wider, "log_sizes": log_sizes, "_table": table}
+    return GrownState(registry, model, expert, memory.rows, memory.y, **known_of)
 
 
 def _seen(memory: _Memory, first: int | None, hashes: np.ndarray) -> Tensor:
@@ -391,6 +394,20 @@ def _seen(memory: _Memory, first: int | None, hashes: np.ndarray) -> Tensor:
     return torch.cat([chosen, everyone[memory.y >= first]]).sort().values
 
 
+def _log_sizes(y: Tensor, weights: Tensor, n_classes: int, n_base: int, first: int | None) -> Tensor:
+    """What the rows of each class count for (C,), as logarithms, base classes 0 on average.
+
+    New nodes must not learn it, see `fit_prior`: prior means at their rows express it, those at new rows do not.
+    Classes below `first` are one to them, and not all rows of those may be seen: each counts as one does on average.
+    """
+    mass = torch.as_tensor(np.bincount(y.cpu().numpy(), weights.double().cpu().numpy(), n_classes))
+    if first is not None:
+        mass[:first] = mass[:first].mean()
+    logs = mass.log() - mass[:n_base].mean().log()
+    alike = logs.max() - logs.min() < 1e-9
+    return torch.where(alike, torch.zeros_like(logs), logs).to(y.device)
+
+
 def _path_odds(
     novel: list[ClassTree],
     left_out: GrownScores,
@@ -398,21 +415,15 @@ def _path_odds(
     seen: Tensor,
     first: int,
     n_base: int,
-    weights: Tensor,
+    log_sizes: Tensor | None,
 ) -> PathOdds:
-    """Prior means at the root and in the trees `novel` of the classes from `first` on: all other classes are one.
-
-    Where only some rows of those are seen, the root must not learn that they are few: prior means at its rows express
-    the share of their weights (n,) that is seen, those at new rows do not.
-    """
+    """Prior means at the root and in the trees `novel` of the classes from `first` on: all other classes are one."""
     leaf = ClassTree.from_preorder([0])
     y = (memory.y[seen] - first + 1).clamp(min=0).cpu().numpy()
     table = PathTable([join(leaf, tree) for tree in novel], y, memory.features)
-    share = weights[seen[memory.y[seen] < first]].sum() / weights[memory.y < first].sum()
     for rows in left_out.chunks(torch.arange(len(seen), device=seen.device)):
         scores = left_out.against(seen[rows], first - n_base).to(memory.features.dtype)
-        scores[:, 0] += share.log()
-        table.add(rows, scores)
+        table.add(rows, scores if log_sizes is None else scores + log_sizes[first - 1 :].to(scores))
     return table.done()
 
 

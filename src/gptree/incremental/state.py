@@ -127,7 +127,7 @@ class GrowthConfig:
     session_exemplars: int | None = None
     """Rows of a class that are kept of a session, at most; None is all."""
     learns_sizes: bool = False
-    """Whether base nodes learn how large classes are, as they did in files of older versions."""
+    """Whether nodes learn how large classes are, as they did in files of older versions."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,6 +145,8 @@ class GrownState:
     """(n, C) left-out class log-probabilities there, in older files; others are computed, see `memory_left_out`."""
     times_wider: float | None = None
     """How many times wider novel classes are than those of the base, where that is more than chance: see `wider`."""
+    log_sizes: Tensor | None = None
+    """(C,) logarithms of class sizes in the prior means around which new nodes were fitted; None is none."""
     layers: tuple[GrownState, ...] = ()
     """Of a forest that grows by sessions, or by groups of them: the model after each."""
     _table: Tensor | None = None
