@@ -15,6 +15,7 @@ from gptree.experts import FittedExpert, LeftOutScores, NovelClassExperts
 from gptree.incremental.journal import ClassRegistry
 from gptree.incremental.strategies import Strategy
 from gptree.inference import Inference, LargeNodes, PredictAt
+from gptree.maths.frozen import Sums
 from gptree.model import ForestModel, StayingNodes
 from gptree.storage import Array, Number, Serializable, Sizes, ensure
 
@@ -88,8 +89,7 @@ class BaseState:
     def exemplar_means(self) -> Tensor:
         """(B, d) class means of the mapped features, from what exemplars stand for."""
         weights, y = self.exemplar_weights, self.y[self.exemplars]
-        sums = self.X.new_zeros(self.n_classes, self.X.shape[1])
-        sums.index_add_(0, y, self.X[self.exemplars] * weights[:, None])
+        sums = Sums(y, self.exemplars, weights, (self.n_classes, len(self.X)))(self.X)
         return sums / torch.bincount(y, weights, minlength=self.n_classes)[:, None]
 
     @property
