@@ -160,7 +160,7 @@ def test_variances_that_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_points_in_single_precision_share_products_with_their_doubles(monkeypatch: pytest.MonkeyPatch) -> None:
     """Beyond `DOUBLE_UP_TO` rows experts keep their points in single precision."""
     monkeypatch.setattr("gptree.experts.products.DOUBLE_UP_TO", 10)
-    monkeypatch.setattr("gptree.experts.ridge.DOUBLE_UP_TO", 10)
+    monkeypatch.setattr("gptree.experts.kernel_ridge.DOUBLE_UP_TO", 10)
     model = fitted(GPForestClassifier())
     assert model.state_.prediction.width == len(X)
     state, features = model.state_, model.state_.features(NEW)

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from gptree.experts import LDA, Examples, KernelDensity, KernelRidge, Pool, PriorScores, calibration, pool, shot_folds
 from gptree.experts.calibration import CalibrationRows, balanced, best_temperature, choose, some, temperature_centre
+from gptree.experts.kernel_ridge import _few_classes
 from gptree.experts.left_out import LeftOutScores
 from gptree.experts.pool import PRIOR_ROWS, RIDGE, FittedPool, fit_weights, pool_weights, pooled, robust_weights
-from gptree.experts.ridge import _few_classes
 from gptree.experts.scorers import easing
 from gptree.maths.frozen import Parts, Rows
 

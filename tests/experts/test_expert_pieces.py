@@ -28,9 +28,9 @@ from gptree.experts import (
     calibration,
     density,
     examples,
+    kernel_ridge,
     lda_moments,
     products,
-    ridge,
 )
 from gptree.experts.adapters import fit_weighted
 from gptree.experts.examples import CHUNK_ROWS, row_chunks
@@ -233,12 +233,12 @@ def test_densities_and_ridges_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None
 
 def scorer(penalties: tuple[float, ...], n: int, dtype: torch.dtype = torch.float64) -> Any:
     x = torch.nn.functional.normalize(torch.randn(n, 3, generator=torch.Generator().manual_seed(0), dtype=dtype), dim=1)
-    return ridge._KernelScorer(penalties, Examples.of(x, torch.arange(n) % 3), n)
+    return kernel_ridge._KernelScorer(penalties, Examples.of(x, torch.arange(n) % 3), n)
 
 
 def test_precision_of_kernel_ridge(monkeypatch: pytest.MonkeyPatch) -> None:
     """Single beyond a number of points, or where the features are, if that resolves the penalty: 1e-6 a point."""
-    monkeypatch.setattr(ridge, "DOUBLE_UP_TO", 10)
+    monkeypatch.setattr(kernel_ridge, "DOUBLE_UP_TO", 10)
     assert scorer((0.1,), 10).points.dtype == torch.float64
     assert scorer((0.1,), 11).points.dtype == torch.float32
     assert scorer((0.1,), 10, torch.float32).points.dtype == torch.float32
@@ -260,8 +260,8 @@ def test_solutions_are_computed_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_penalty_is_chosen_on_a_part_of_many(monkeypatch: pytest.MonkeyPatch) -> None:
     chosen: list[int] = []
-    choose = ridge.choose
-    monkeypatch.setattr(ridge, "choose", lambda s, part, rows: chosen.append(len(part)) or choose(s, part, rows))
+    choose = kernel_ridge.choose
+    monkeypatch.setattr(kernel_ridge, "choose", lambda s, part, rows: chosen.append(len(part)) or choose(s, part, rows))
     KernelRidge(choose_on=18).fit(EXAMPLES)
     KernelRidge((0.1,), choose_on=10).fit(EXAMPLES)
     assert not chosen
@@ -274,7 +274,7 @@ def test_a_part_to_choose_on_has_five_examples_a_class(classes: int, size: int, 
     """As many classes as can have five each, every so-manieth one, and at least two."""
     y = torch.arange(classes).repeat(6)
     x = torch.eye(classes, dtype=torch.float64)[y]
-    part = ridge._few_classes(Examples.of(x, y), size)
+    part = kernel_ridge._few_classes(Examples.of(x, y), size)
     step = -(-classes // max(size // 5, 2))
     assert part.n_classes == kept
     assert len(part) == min(size, 6 * kept)

@@ -8,13 +8,15 @@ from gptree.experts.base import Expert, Fit, FittedExpert, ScoreCache, cached
 from gptree.experts.calibration import LeftOutScorer, best_temperature, fit_tempered, temperature_centre, weighted_mean
 from gptree.experts.density import ExemplarDensity, FittedKernelDensity, KernelDensity, exemplar_density
 from gptree.experts.examples import ALONE, FEW_ROWS, MANY_CLASSES, Examples, check_features, few_rows, shot_folds
+from gptree.experts.kernel_ridge import FittedKernelRidge, KernelRidge
 from gptree.experts.lda import LDA, FittedLDA, lda_scores
 from gptree.experts.left_out import ExemplarScores, FitScores, LeftOutScores, in_chunks
 from gptree.experts.novel import FittedBaseNovelExpert, FittedSingle, NovelClassExperts
 from gptree.experts.novel_scores import GrownScores, root_log_odds
+from gptree.experts.one_hot import ExemplarRidge
 from gptree.experts.pool import FittedPool, Pool, fit_weights, pooled
 from gptree.experts.random_features import FittedRandomFeatures, RandomFeatures
-from gptree.experts.ridge import ExemplarRidge, FittedKernelRidge, FittedRidge, KernelRidge, Ridge
+from gptree.experts.ridge import FittedRidge, Ridge
 from gptree.experts.shortlist import FittedShortlist
 from gptree.settings import import_modules
 

@@ -29,11 +29,11 @@ from gptree.experts.base import Fit, FittedExpert, LeftOutAt, ScoreCache
 from gptree.experts.calibration import best_temperature, some
 from gptree.experts.density import FittedKernelDensity
 from gptree.experts.examples import Examples, row_chunks
+from gptree.experts.kernel_ridge import FittedKernelRidge, KernelRidge
 from gptree.experts.lda import FittedLDA
 from gptree.experts.novel_scores import Discriminants, GrownScores, NovelScores, combined, root_log_odds
 from gptree.experts.pool import pooled
 from gptree.experts.random_features import FittedRandomFeatures
-from gptree.experts.ridge import FittedKernelRidge, KernelRidge
 from gptree.experts.scorers import BaseNovelScores, OneClass, tempered
 from gptree.maths.frozen import Parts
 from gptree.storage import Array, Number, Part, Serializable, Sizes, ensure

@@ -16,8 +16,8 @@ from gptree.experts.base import Expert, Fit, FittedExpert, LeftOutAt, ScoreCache
 from gptree.experts.calibration import CalibrationRows, calibration_size, weighted_mean
 from gptree.experts.density import KernelDensity
 from gptree.experts.examples import MANY_CLASSES, Examples
+from gptree.experts.kernel_ridge import KernelRidge
 from gptree.experts.lda import LDA
-from gptree.experts.ridge import KernelRidge
 from gptree.experts.scorers import PooledScores, easing, pooled_scores
 from gptree.experts.wrong_labels import LEAST_NOISE, START, is_clear, likelihood, right_label
 from gptree.maths.frozen import Parts
