@@ -208,20 +208,19 @@ def _holds_all(inside: Tensor, part: SitesPosterior) -> bool:
 def kept_members(model: ForestModel, posterior: DensePosterior | LinearPosterior, places: Places, work: int) -> Members:
     """The points of a posterior that keeps them, padding left out."""
     grams, rows, omega = model.predictor.grams, posterior.rows, posterior.omega
-    kappa = None
     step = max(1, work // (3 * max(posterior.factor_numbers, rows.numel())))
     starts = range(0, len(posterior.sites), step)
     draws = [slice(start, min(start + step, len(posterior.sites))) for start in starts]
     if isinstance(posterior, DensePosterior):
         cross, prior = grams.block(posterior.nodes, rows, rows), places.prior(posterior.nodes, rows)
         mean = _times(posterior.weights, cross)
-        kappa = posterior.weights + omega * mean
+        kappa = (posterior.weights + omega * mean).flatten(1)
         variance = torch.cat([posterior.variance_at_rows(cross, some) for some in draws])
     else:
         assert grams.features is not None
         cross = grams.features[rows].mT
         prior = cross.square().sum(-2)
-        mean = _times(posterior.weights, cross)
+        mean, kappa = _times(posterior.weights, cross), None
         factoriser = posterior.factoriser(grams)
         variance = torch.cat([posterior.variance(factoriser(some), cross, prior, some) for some in draws])
     variance.clamp_min_(0.0)  # rounding
@@ -229,7 +228,7 @@ def kept_members(model: ForestModel, posterior: DensePosterior | LinearPosterior
         nodes=posterior.nodes.unsqueeze(1).expand_as(rows).flatten(),
         points=rows.flatten(),
         omega=omega.flatten(1),
-        kappa=None if kappa is None else kappa.flatten(1),
+        kappa=kappa,
         mean=mean.flatten(1),
         variance=variance.expand_as(omega).flatten(1),
         residual=torch.zeros_like(prior).flatten(),
