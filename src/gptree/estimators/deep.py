@@ -2,68 +2,35 @@
 
 from __future__ import annotations
 
-import copy
-import inspect
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, field, replace
-from functools import wraps
+from collections.abc import Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
 import scipy.sparse
-import torch
 from gpytorch.kernels import Kernel
-from sklearn.base import BaseEstimator, ClassifierMixin, clone
-from sklearn.utils import check_random_state
+from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 from torch import nn
 
-from gptree.deep import Augmentation, Source, Trained, Training, VariationalTree, plot_curves, train
-from gptree.deep.loop.task import Rows, split_rows
-from gptree.estimators.deep_checks import ClassifierRows, check_parameters, chosen_rows, require_no_weights
+from gptree.deep import Augmentation, Training, VariationalTree, plot_curves
+from gptree.estimators.deep_checks import ClassifierRows, require_no_weights
+from gptree.estimators.deep_fit import fit_deep
 from gptree.estimators.deep_frozen import freeze_deep
-from gptree.estimators.deep_growth import Embedded, base_session
-from gptree.estimators.deep_inputs import Inputs, as_source, class_numbers, dtype_of, labels_of
+from gptree.estimators.deep_operations import classifier_with, of_classifier, of_fitted_classifier
 from gptree.estimators.deep_presets import Experiment, Version, preset
 from gptree.estimators.deep_state import DeepState
 from gptree.estimators.deep_storage import load_deep, save_deep
 from gptree.estimators.explain import path_matrix
-from gptree.estimators.forest import GPForestClassifier, GPTreeClassifier
 from gptree.estimators.frozen import FrozenClassifier
 from gptree.estimators.state import fitted_value
 from gptree.estimators.top_k import TopK, check_top, top_k
 from gptree.incremental import Growth
 from gptree.inference import PredictAt
-from gptree.settings import SettingsParameters, require
+from gptree.settings import SettingsParameters
 from gptree.storage import write_figure
 from gptree.tree import ClassTree, TreeBuilder
-
-
-def _of_classifier(name: str) -> Callable[..., Any]:
-    """A method of the fitted `classifier`, as one of the deep classifier: of its X it sees the embeddings."""
-    method = getattr(GPForestClassifier, name)
-
-    @wraps(method)
-    def delegated(self: DeepGPTreeClassifier, *arguments: Any, **named: Any) -> Any:
-        state, classifier = self._state(), copy.copy(self._classifier_with(name))
-        given = inspect.signature(method).bind(classifier, *arguments, **named)
-        if "X" in given.arguments:
-            given.arguments["X"] = self.embed(given.arguments["X"])
-        result = getattr(classifier, name)(*given.args[1:], **given.kwargs)
-        if result is not classifier:
-            return result
-        self.state_ = replace(state, classifier=classifier)
-        return self
-
-    return delegated
-
-
-def _of_fitted_classifier(name: str) -> property:
-    """What the fitted `classifier` shows under a name."""
-    return property(
-        lambda self: getattr(self._classifier_with(name), name), doc=f"`{name}` of the fitted `classifier`."
-    )
 
 
 @dataclass(eq=False, repr=False)
@@ -226,102 +193,8 @@ class DeepGPTreeClassifier(SettingsParameters, ClassifierMixin, BaseEstimator):
         self
         """
         require_no_weights(unknown)
-        self.state_ = self._fit(X, y, validation)
+        self.state_ = fit_deep(self, X, y, validation)
         return self
-
-    def _fit(self, X: Any, y: Any, validation: tuple[Any, Any] | None) -> DeepState:
-        check_parameters(self)
-        dtype = dtype_of(self.backbone)
-        source, training, validation_rows = as_source(X, dtype, self.augment), self.training, None
-        require(
-            validation is None or (isinstance(validation, tuple | list) and len(validation) == 2),
-            "validation is a pair (X, y).",
-        )
-        inputs = Inputs.of(source, dtype)
-        labels, codes = np.unique(labels_of(source, y), return_inverse=True)
-        if validation is not None:
-            others = inputs.source(validation[0])
-            validation_rows = others, class_numbers(labels_of(others, validation[1]), labels)
-            training = replace(training, validation=None)
-        seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
-        unseen = codes[split_rows(codes, labels.tolist(), training.validation, seed)[1]]
-        if validation_rows is not None and training.calibrate:
-            unseen = validation_rows[1]
-        classifier_rows = chosen_rows(self, unseen, labels)
-        trained = train(
-            self.backbone,
-            source,
-            codes,
-            labels.tolist(),
-            training=training,
-            head=self.variational,
-            kernel=self.kernel,
-            tree=self.tree,
-            seed=seed,
-            device=self.device,
-            folder=self.folder,
-            progress=self.verbose,
-            validation=validation_rows,
-        )
-        state = DeepState(
-            network=trained.network,
-            labels=labels,
-            inputs=inputs,
-            seed=seed,
-            device=trained.ensemble.weights.device,
-            rows=trained.rows,
-            log=trained.log,
-            best_epoch=trained.best_epoch,
-            ensemble=trained.ensemble,
-        )
-        if self.classifier is None:
-            self._finish_ensemble(state, trained, source, codes)
-            return state
-        learned, held_out = Rows(source, state.rows, codes[state.rows]), trained.held_out
-        if validation_rows is not None and not training.calibrate:
-            held_out = None  # given to be measured, and no more
-        if classifier_rows == "inducing":
-            classifier = self._take_over_tree(state, learned, held_out)
-        else:
-            classifier = self._fit_classifier(state, learned, held_out, classifier_rows)
-        return replace(state, ensemble=None, classifier=classifier)
-
-    def _finish_ensemble(self, state: DeepState, trained: Trained, source: Source, codes: np.ndarray) -> None:
-        """Refit the variational head, and calibrate where predictions are not those of training."""
-        assert state.ensemble is not None
-        how = state.prediction_arguments(self.predict_at)
-        if self.refit:
-            state.head.refit(*state.clean(Rows(source, state.rows, codes[state.rows])), self.refit)
-        as_trained = not self.refit and how in ((), ("quadrature",))  # and so were the weights chosen
-        if not as_trained and self.training.calibrate and trained.held_out is not None:
-            state.ensemble.choose(*state.clean(trained.held_out), *how)
-
-    def _take_over_tree(self, state: DeepState, learned: Rows, held_out: Rows | None) -> Any:
-        """The estimator with the trained tree as its base session."""
-        rows = Embedded(*state.clean(learned))
-        unseen = None if held_out is None else Embedded(*state.clean(held_out))
-        if self.refit:
-            state.head.refit(*rows, self.refit)
-        how = {"calibrate": self.training.calibrate, "seed": state.seed}
-        return base_session(self.classifier, state.head, state.labels, rows, state.rows, unseen, **how)
-
-    def _fit_classifier(self, state: DeepState, learned: Rows, held_out: Rows | None, which: ClassifierRows) -> Any:
-        """The estimator on the clean embeddings of these rows; given validation rows are numbered after those of X."""
-        named = {"trained": learned, "held_out": held_out}
-        parts = [rows for name, rows in named.items() if rows is not None and which in (name, "all")]
-        embeddings = torch.cat([state.clean(rows)[0] for rows in parts]).cpu().numpy()
-        y = np.concatenate([rows.y for rows in parts])
-        numbers = np.concatenate([r.rows + (0 if r.source is learned.source else len(learned.source)) for r in parts])
-        told = {"held_out": ~np.isin(numbers, learned.rows)} if which == "all" else {}
-        classifier: Any = clone(self.classifier)
-        if classifier.get_params(deep=False).get("random_state", 0) is None:
-            classifier.set_params(random_state=state.seed)  # one seed decides everything
-        classifier.fit(embeddings, state.labels[y], **told)
-        if isinstance(classifier, GPTreeClassifier | GPForestClassifier):  # explanations name rows of X
-            origins = classifier.state_.origins.copy()
-            origins[:, 1] = numbers[origins[:, 1]]
-            classifier.state_ = replace(classifier.state_, origins=origins)
-        return classifier
 
     # --------------------------------------------------------------------------------------------- prediction
 
@@ -463,20 +336,20 @@ class DeepGPTreeClassifier(SettingsParameters, ClassifierMixin, BaseEstimator):
     def tree_(self) -> ClassTree:
         """The class tree; node and class numbers refer to `classes_`."""
         state = self._state()
-        return self._classifier_with("tree_").tree_ if state.ensemble is None else state.head.tree
+        return classifier_with(self, "tree_").tree_ if state.ensemble is None else state.head.tree
 
     @property
     def kernel_(self) -> Kernel:
         """The kernel that was fitted."""
         state = self._state()
-        return self._classifier_with("kernel_").kernel_ if state.ensemble is None else state.head.kernel
+        return classifier_with(self, "kernel_").kernel_ if state.ensemble is None else state.head.kernel
 
     @property
     def diagnostics_(self) -> dict[str, np.ndarray]:
         """Of the fitted `classifier`; of the variational head the inducing points and the kind of each node."""
         state = self._state()
         if state.ensemble is None:
-            return self._classifier_with("diagnostics_").diagnostics_
+            return classifier_with(self, "diagnostics_").diagnostics_
         points = np.bincount(state.head.point_class.cpu().numpy(), minlength=len(state.labels))
         members = [points[state.head.tree.members(node)].sum() for node in range(state.head.tree.n_nodes)]
         return {"inducing_points": np.array(members), "posterior": np.full(len(members), "sparse")}
@@ -491,34 +364,23 @@ class DeepGPTreeClassifier(SettingsParameters, ClassifierMixin, BaseEstimator):
 
     # ------------------------------------------------------------------------------------------ classes that arrive
 
-    add_classes = _of_classifier("add_classes")
-    add_examples = _of_classifier("add_examples")
-    remove_classes = _of_classifier("remove_classes")
-    rename_class = _of_classifier("rename_class")
-    merge_classes = _of_classifier("merge_classes")
-    undo = _of_classifier("undo")
-    predict_set = _of_classifier("predict_set")
-    predict_coarse = _of_classifier("predict_coarse")
-    predict_open = _of_classifier("predict_open")
-    novelty_score = _of_classifier("novelty_score")
-    predict_with_novelty = _of_classifier("predict_with_novelty")
-    novelty_threshold = _of_classifier("novelty_threshold")
-    suggest = _of_classifier("suggest")
-    explain = _of_classifier("explain")
-    journal_ = _of_fitted_classifier("journal_")
-    sessions_ = _of_fitted_classifier("sessions_")
-    memory_ = _of_fitted_classifier("memory_")
-
-    def _classifier_with(self, name: str) -> Any:
-        """The fitted `classifier`, which must have an attribute."""
-        classifier = self._state().classifier
-        if not hasattr(classifier, name):
-            raise AttributeError(
-                f"{name} needs a classifier that can do it, such as classifier=GPForestClassifier(growth=Growth()); "
-                f"this model has classifier={self.classifier!r}. With a folder=…, fitting again with another "
-                "classifier trains nothing again."
-            )
-        return classifier
+    add_classes = of_classifier("add_classes")
+    add_examples = of_classifier("add_examples")
+    remove_classes = of_classifier("remove_classes")
+    rename_class = of_classifier("rename_class")
+    merge_classes = of_classifier("merge_classes")
+    undo = of_classifier("undo")
+    predict_set = of_classifier("predict_set")
+    predict_coarse = of_classifier("predict_coarse")
+    predict_open = of_classifier("predict_open")
+    novelty_score = of_classifier("novelty_score")
+    predict_with_novelty = of_classifier("predict_with_novelty")
+    novelty_threshold = of_classifier("novelty_threshold")
+    suggest = of_classifier("suggest")
+    explain = of_classifier("explain")
+    journal_ = of_fitted_classifier("journal_")
+    sessions_ = of_fitted_classifier("sessions_")
+    memory_ = of_fitted_classifier("memory_")
 
     # -------------------------------------------------------------------------------------------- save and load
 
