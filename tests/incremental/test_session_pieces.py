@@ -14,7 +14,7 @@ import torch
 from gptree import GPForestClassifier, Growth, load_model
 from gptree.incremental import joined_kernels, memorised
 from gptree.incremental.journal import _named
-from gptree.incremental.sessions import _twins
+from gptree.incremental.memory import _twins
 from gptree.maths.kernels import make_kernel, node_kernels
 
 BUDGET = 2**25

@@ -11,7 +11,8 @@ from gptree.incremental.base import (
 from gptree.incremental.exemplars import Herding, KMeansExemplars, KMeansPlusPlusExemplars, Selection, condensed
 from gptree.incremental.journal import BaseClass, ClassRegistry, Entry, NovelClass, replay, with_classes
 from gptree.incremental.kernels import joined_kernels
-from gptree.incremental.sessions import grow, memory_left_out
+from gptree.incremental.memory import memory_left_out
+from gptree.incremental.sessions import grow
 from gptree.incremental.state import BaseState, GrownState, GrowthConfig, Novelty
 from gptree.incremental.strategies import (
     Build,

@@ -9,7 +9,6 @@ trees keep their posteriors; only those on the path of a base class that was giv
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -17,12 +16,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gptree.experts import FittedBaseNovelExpert, FittedExpert, GrownScores, weighted_mean
-from gptree.experts.base import LeftOutAt
+from gptree.experts import FittedExpert, GrownScores, weighted_mean
 from gptree.incremental.exemplars import root_rows
 from gptree.incremental.journal import BaseClass, ClassRegistry
 from gptree.incremental.kernels import joined_kernels
 from gptree.incremental.memorised import class_spreads, wider
+from gptree.incremental.memory import Memory, base_at_arrivals, base_left_out, base_scores, of_kept
 from gptree.incremental.state import BaseState, GrownState, GrowthConfig
 from gptree.incremental.strategies import Placement
 from gptree.inference import Diagnostics, Grams, NodePredictor, fit_nodes, on_rows
@@ -35,9 +34,6 @@ from gptree.tree import ClassTree, build_tree, join, label_hashes, surviving
 #: Left-out scores that a grown model keeps, at most; others are computed again.
 KEPT_TABLE = 2**20
 
-#: In place of a row of the base model.
-NO_TWIN = -1
-
 
 def grow(
     base: BaseState, registry: ClassRegistry, config: GrowthConfig, previous: GrownState | None = None
@@ -45,7 +41,7 @@ def grow(
     """The model of this registry; `previous` may save fitting sessions again that it has fitted already."""
     if previous is not None and _same(previous.registry, registry) and _fits(previous, base):
         return replace(previous, registry=registry)
-    memory = _Memory.of(base, registry)
+    memory = Memory.of(base, registry)
     touched = [c.number for c in registry.base if c.origins]
     # paper section 3.4
     frozen = _pruned(base, registry)
@@ -65,81 +61,19 @@ def grow(
         if known is not None and _same(known.registry, part):
             layers.append(known)
         else:
-            layers.append(_extended(base, part, config, frozen, _Memory.of(base, part)))
+            layers.append(_extended(base, part, config, frozen, Memory.of(base, part)))
             previous = None  # what was fitted on top of other classes is of no use
         frozen = _Frozen.of(layers[-1].model)
     light = (layer if layer._table is None else replace(layer, _table=None) for layer in layers)
     return replace(layers[-1], registry=registry, layers=tuple(light))
 
 
-# -------------------------------------------------------------------------------------------------------- the examples
-
-
-@dataclass(frozen=True, eq=False)
-class _Memory:
-    """Examples kept of the classes there are: exemplars of the base classes, then everything that came later.
-
-    Classes are numbered as the registry orders them: base classes that are still there, then novel ones.
-    """
-
-    features: Tensor
-    """(N, d) features of the base model, and then all later examples."""
-    rows: Tensor
-    """(n,) rows of `features` that are in memory."""
-    y: Tensor
-    """(n,) class numbers."""
-    weights: Tensor
-    """(n,) how many times each counts."""
-    later: Tensor
-    """(k, d) later examples, the end of `features`."""
-    later_y: Tensor
-    twins: Tensor
-    """(k,) the row of the base model that a later example of a base class equals, `NO_TWIN` if there is none."""
-    kept: Tensor
-    """(B,) numbers, in the base session, of the base classes that are still there."""
-    place: Tensor
-    """(classes of the base session,) where each stands now, −1 if it is gone."""
-
-    @classmethod
-    def of(cls, base: BaseState, registry: ClassRegistry) -> _Memory:
-        device = base.X.device
-        kept = torch.tensor([c.number for c in registry.base], device=device)
-        taught = [c for c in (*registry.base, *registry.novel) if c.origins]
-        later = torch.cat([base.X[:0], *(c.extra if isinstance(c, BaseClass) else c.features for c in taught)])
-        sizes = torch.tensor([len(c.origins) for c in (*registry.base, *registry.novel)], device=device)
-        later_y = torch.arange(len(sizes), device=device).repeat_interleave(sizes)
-        place = torch.as_tensor(registry.base_places(base.n_classes), device=device)
-        exemplars = base.exemplars[place[base.y[base.exemplars]] >= 0]
-        rows = torch.cat([exemplars, len(base.X) + torch.arange(len(later), device=device)])
-        y = torch.cat([place[base.y[exemplars]], later_y])
-        weights = torch.cat([base.row_weights[exemplars], *(c.weights for c in taught)])
-        twins = _twins(base, registry, len(later))
-        return cls(torch.cat([base.X, later]), rows, y, weights, later, later_y, twins, kept, place)
-
-    @property
-    def n_exemplars(self) -> int:
-        return len(self.rows) - len(self.later)
-
-    @property
-    def later_weights(self) -> Tensor:
-        return self.weights[self.n_exemplars :]
-
-
-def _twins(base: BaseState, registry: ClassRegistry, n_later: int) -> Tensor:
-    """See `_Memory.twins`."""
-    found: list[int] = []
-    for c in registry.base:
-        if not c.origins:
-            continue
-        rows = (base.y == c.number).nonzero()[:, 0].tolist()
-        known = {(x + 0.0).tobytes(): row for row, x in zip(rows, base.X[rows].cpu().numpy(), strict=True)}
-        found += [known.get((x + 0.0).tobytes(), NO_TWIN) for x in c.extra.cpu().numpy()]
-    return torch.tensor(found + [NO_TWIN] * (n_later - len(found)), dtype=torch.long, device=base.X.device)
+# -------------------------------------------------------------------------------------------------------- the classes
 
 
 def _fits(grown: GrownState, base: BaseState) -> bool:
     """Whether a model has its examples in the order of its registry; one of an older file has them as they came."""
-    return torch.equal(grown.model.predictor.grams.X, _Memory.of(base, grown.registry).features)
+    return torch.equal(grown.model.predictor.grams.X, Memory.of(base, grown.registry).features)
 
 
 def _same(a: ClassRegistry, b: ClassRegistry) -> bool:
@@ -169,9 +103,7 @@ def _means(base: BaseState, registry: ClassRegistry) -> np.ndarray:
 # --------------------------------------------------------------------------------------------------------- the experts
 
 
-def _base_expert(
-    base: BaseState, registry: ClassRegistry, config: GrowthConfig, memory: _Memory
-) -> FittedExpert | None:
+def _base_expert(base: BaseState, registry: ClassRegistry, config: GrowthConfig, memory: Memory) -> FittedExpert | None:
     """The expert of the base classes still there, with what came later."""
     expert = base.expert
     if expert is None:
@@ -180,11 +112,11 @@ def _base_expert(
     if n_extra:
         later, extra_y = config.on_sphere(memory.later[:n_extra]), memory.kept[memory.later_y[:n_extra]]
         expert = expert.grown(later, extra_y, base.n_classes, memory.later_weights[:n_extra])
-    return _of_kept(expert, memory)
+    return of_kept(expert, memory)
 
 
 def _experts(
-    base: BaseState, registry: ClassRegistry, config: GrowthConfig, memory: _Memory, rows: Tensor, memorised: bool
+    base: BaseState, registry: ClassRegistry, config: GrowthConfig, memory: Memory, rows: Tensor, memorised: bool
 ) -> tuple[FittedExpert | None, GrownScores | None]:
     """Experts over all classes, and their left-out log-probabilities (n, C) at the examples in memory.
 
@@ -195,50 +127,12 @@ def _experts(
         return None, None
     assert base.novel_experts is not None
     later = config.on_sphere(memory.later)
-    known = memory.kept, later, memory.later_y, _base_scores(base, memory, later), memory.weights, rows
-    arrivals = _arrivals(base, registry, later)
+    known = memory.kept, later, memory.later_y, base_scores(base, memory, later), memory.weights, rows
+    arrivals = base_at_arrivals(base, registry, later)
     return base.novel_experts.grown(expert, *known, memorised, arrivals)
 
 
-def memory_left_out(base: BaseState, grown: GrownState, on_sphere: Callable[[Tensor], Tensor]) -> Tensor | None:
-    """Left-out class log-probabilities (n, C) of a grown model at the examples in memory; None for zero prior means."""
-    if grown.left_out is not None or base.expert is None:
-        return grown.left_out
-    memory, registry = _Memory.of(base, grown.registry), grown.registry
-    later, m = on_sphere(memory.later), memory.n_exemplars
-    if not registry.novel:
-        return _base_left_out(base, memory, memory.rows[:m], later)
-    assert base.novel_experts is not None
-    assert isinstance(grown.expert, FittedBaseNovelExpert)
-    scores = _base_scores(base, memory, later)
-    if grown._table is not None:
-        return grown.expert.known_scores(scores, grown._table).dense()
-    known = memory.kept, later, memory.later_y, scores, memory.weights
-    return base.novel_experts.left_out(grown.expert, *known, _arrivals(base, registry, later)).dense()
-
-
-def _arrivals(base: BaseState, registry: ClassRegistry, later: Tensor) -> Tensor | None:
-    """What base classes score at later examples (k, d), if these are all that is new; None with ridge regression."""
-    experts = base.novel_experts
-    if registry.base_changed or experts is None or experts.base_mass is None:
-        return None
-    return experts.at_arrivals(later, [len(c.origins) for c in registry.novel])
-
-
-def _base_scores(base: BaseState, memory: _Memory, later: Tensor) -> LeftOutAt:
-    """Left-out log-probabilities of the base classes still there, at examples in memory by their numbers."""
-    m = memory.n_exemplars
-
-    def at(asked: Tensor) -> Tensor:
-        old, new = asked < m, asked[asked >= m] - m
-        found = _base_left_out(base, memory, memory.rows[asked[old]], later[new], new)
-        order = torch.cat([old.nonzero()[:, 0], (~old).nonzero()[:, 0]])
-        return torch.empty_like(found).index_copy_(0, order, found)
-
-    return at
-
-
-def _times_wider(base: BaseState, config: GrowthConfig, memory: _Memory) -> float | None:
+def _times_wider(base: BaseState, config: GrowthConfig, memory: Memory) -> float | None:
     """How many times wider the novel classes are: the network behind the features knew the base by heart if at all."""
     if base.spreads is None:
         return None
@@ -246,28 +140,6 @@ def _times_wider(base: BaseState, config: GrowthConfig, memory: _Memory) -> floa
     numbers, features = memory.later_y[novel] - len(memory.kept), config.on_sphere(memory.later[novel])
     spreads = class_spreads(features, numbers, int(numbers.max()) + 1, memory.later_weights[novel])
     return wider(base.spreads[memory.kept], spreads)
-
-
-def _base_left_out(
-    base: BaseState, memory: _Memory, rows: Tensor, later: Tensor, numbers: Tensor | None = None
-) -> Tensor:
-    """Log-probabilities of the base classes still there, at rows of the base and then at later examples (k, d).
-
-    The base session never saw the latter: they are left out of its experts as these are. One that equals a row of the
-    base it did see, and what is left out there is left out here. They are the first later ones, or those `numbers`.
-    """
-    assert base.expert is not None
-    assert base.left_out is not None
-    twins = memory.twins[: len(later)] if numbers is None else memory.twins[numbers]
-    known = (twins != NO_TWIN).nonzero()[:, 0]
-    at_rows, at_twins = (base.left_out[each][:, memory.kept].log_softmax(1) for each in (rows, twins[known]))
-    at_later = _of_kept(base.expert, memory).log_probabilities(later)
-    return torch.cat([at_rows, at_later.index_copy(0, known, at_twins.to(at_later))])
-
-
-def _of_kept(expert: FittedExpert, memory: _Memory) -> FittedExpert:
-    """An expert of the base classes as one of those that are still there."""
-    return expert if len(memory.kept) == len(memory.place) else expert.only(memory.kept)
 
 
 # ----------------------------------------------------------------------------------------------------------- the trees
@@ -312,7 +184,7 @@ def _pruned(base: BaseState, registry: ClassRegistry) -> _Frozen:
 
 
 def _refitted(
-    base: BaseState, registry: ClassRegistry, config: GrowthConfig, memory: _Memory, frozen: _Frozen, touched: list[int]
+    base: BaseState, registry: ClassRegistry, config: GrowthConfig, memory: Memory, frozen: _Frozen, touched: list[int]
 ) -> _Frozen:
     """Base nodes on the paths of classes with further examples, fitted again to all rows that are kept of the base.
 
@@ -324,7 +196,7 @@ def _refitted(
     weights = torch.cat([base.stands_for[held], memory.later_weights[:n_extra]])
     scores = None
     if base.expert is not None:
-        scores = _base_left_out(base, memory, held, config.on_sphere(memory.later[:n_extra]))
+        scores = base_left_out(base, memory, held, config.on_sphere(memory.later[:n_extra]))
     y = torch.cat([memory.place[base.y[held]], memory.later_y[:n_extra]])
     if scores is not None and not config.learns_sizes:
         scores = scores + torch.bincount(y, weights).log().to(scores)
@@ -339,7 +211,7 @@ def _refitted(
 
 
 def _extended(
-    base: BaseState, registry: ClassRegistry, config: GrowthConfig, frozen: _Frozen, memory: _Memory
+    base: BaseState, registry: ClassRegistry, config: GrowthConfig, frozen: _Frozen, memory: Memory
 ) -> GrownState:
     """Novel classes placed in every tree, and the nodes that are new to it fitted to the examples in memory."""
     means = _means(base, registry)
@@ -384,7 +256,7 @@ def _extended(
     return GrownState(registry, model, expert, memory.rows, memory.y, **known_of)
 
 
-def _seen(memory: _Memory, first: int | None, hashes: np.ndarray) -> Tensor:
+def _seen(memory: Memory, first: int | None, hashes: np.ndarray) -> Tensor:
     """Which examples in memory new nodes are fitted to: all, or of those below class `first` some, see `root_rows`."""
     everyone = torch.arange(len(memory.y), device=memory.y.device)
     if first is None:
@@ -411,7 +283,7 @@ def _log_sizes(y: Tensor, weights: Tensor, n_classes: int, n_base: int, first: i
 def _path_odds(
     novel: list[ClassTree],
     left_out: GrownScores,
-    memory: _Memory,
+    memory: Memory,
     seen: Tensor,
     first: int,
     n_base: int,
