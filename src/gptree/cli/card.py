@@ -144,11 +144,11 @@ def _limits() -> Section:
 
 
 def _history(journal: Sequence[Entry]) -> Section:
-    def told(entry: Entry) -> str:
+    def sentence(entry: Entry) -> str:
         who = f", by {entry.author}" if entry.author else ""
         return f"{WORDS[entry.kind]} {described(entry)}{who}" + (f": {entry.note}" if entry.note else "")
 
-    return Section("History", ("Times are UTC.",), tuple((when(entry), told(entry)) for entry in journal))
+    return Section("History", ("Times are UTC.",), tuple((when(entry), sentence(entry)) for entry in journal))
 
 
 def _classes(classifier: Classifier) -> Section:
@@ -162,8 +162,9 @@ def _classes(classifier: Classifier) -> Section:
         ", ".join(f"{label} ({kept[label]})" if label in kept else str(label) for label in session.tolist())
         for session in sessions
     )
-    told = ("Behind each, how many of its examples are kept.",) if kept else ()
-    return Section("Classes", told, tuple((name, group) for name, group in zip(names, groups, strict=True) if group))
+    sentences = ("Behind each, how many of its examples are kept.",) if kept else ()
+    facts = tuple((name, group) for name, group in zip(names, groups, strict=True) if group)
+    return Section("Classes", sentences, facts)
 
 
 # ---------------------------------------------------------------------------------------------------------- writing

@@ -50,7 +50,7 @@ def embed(
     """Encode a folder of pictures or a table of texts.
 
     What was encoded before is found by its content, and is not encoded again; a run that was killed goes on where it
-    was. A file or a text that cannot be encoded is left out, and told.
+    was. A file or a text that cannot be encoded is left out, and reported.
 
     Rows without a label, where others have one, go into a second file, such as photos.unlabelled.npz.
     """

@@ -98,8 +98,8 @@ def fit_prior(
     sphere = rows.sphere
     y = torch.as_tensor(rows.codes, device=sphere.device)
     calibration = None if rows.held_out is None else torch.as_tensor(rows.held_out, device=sphere.device)
-    told = {"calibration": calibration, "weights": rows.counted, "few": few}
-    examples = Examples.of(sphere, y, n_classes, raw=lambda: rows.raw, **told)
+    about = {"calibration": calibration, "weights": rows.counted, "few": few}
+    examples = Examples.of(sphere, y, n_classes, raw=lambda: rows.raw, **about)
     fit = expert.fit(examples)
     fit = fit.computed(n_classes)
     frequencies = log_frequencies(rows, n_classes)

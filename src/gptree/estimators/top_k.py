@@ -41,8 +41,8 @@ def check_top(k: Any, n_classes: int) -> None:
 
 def beam_width(beam: Any, k: int, state: FittedState, predict_at: PredictAt) -> int | None:
     """The width of the beam that the parameter stands for; None for all nodes."""
-    told = state.experts is not None or state.class_log_prior is not None  # what sub-trees outside go by
-    possible = predict_at == "mean" and told and Beam.takes(state.model)
+    scored = state.experts is not None or state.class_log_prior is not None  # what sub-trees outside go by
+    possible = predict_at == "mean" and scored and Beam.takes(state.model)
     if beam is None:
         return max(BEAM, k) if possible and len(state.classes) > BEAM_FROM else None
     whole = isinstance(beam, int | np.integer) and not isinstance(beam, bool)

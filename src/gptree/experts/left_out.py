@@ -72,7 +72,7 @@ class LeftOutScores:
         return self._at(rows).log_softmax(1)
 
     def knowing(self, log_p: Tensor | None) -> LeftOutScores:
-        """Itself, told what it would compute for all rows (n, C) without the prior."""
+        """Itself, given what it would compute for all rows (n, C) without the prior."""
         if log_p is not None and log_p.numel() <= MOST_KEPT:
             self.__dict__["_kept"] = log_p
         return self

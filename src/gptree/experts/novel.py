@@ -151,11 +151,11 @@ class NovelClassExperts(Serializable):
         everyone = torch.arange(len(examples), device=X.device)
         rows = everyone if rows is None else rows
         several = n_base + (examples.sizes[n_base:] > 1).nonzero()[:, 0]
-        judges = some(rows[torch.isin(examples.y[rows], several)], len(several)) if len(several) > 1 else rows[:0]
-        known = rows if len(rows) * (examples.n_classes - n_base) <= MAX_TABLE else judges
+        calibration = some(rows[torch.isin(examples.y[rows], several)], len(several)) if len(several) > 1 else rows[:0]
+        known = rows if len(rows) * (examples.n_classes - n_base) <= MAX_TABLE else calibration
         odds, of_novel = scores.at(known)
-        judged = [each[torch.searchsorted(known, judges)][:, several - n_base] for each in of_novel]
-        sharpness = self._sharpness(judged, several, examples, judges)
+        scored = [each[torch.searchsorted(known, calibration)][:, several - n_base] for each in of_novel]
+        sharpness = self._sharpness(scored, several, examples, calibration)
         novel_weights, others = self.novel_weights * sharpness, min(1.0, sharpness) if memorised else 1.0
         experts = base, discriminants.lda, discriminants.random_lda, density, fitted_ridge
         grown = FittedBaseNovelExpert(*experts, self.root_weights, self.bias, novel_weights, others)

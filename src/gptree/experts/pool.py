@@ -118,8 +118,8 @@ class Pool(Expert):
         dtype = torch.float32 if examples.n_classes > MANY_CLASSES else examples.X.dtype
         logs = torch.stack([fit.at(calibration.rows).to(dtype).log_softmax(1) for fit in fits])
         logs = torch.cat([logs, logs * easing(logs)]) if eases else logs
-        told = calibration.labels, calibration.balanced.to(logs), examples.few, eases
-        weights = robust_weights(calibration.see(logs), *told).to(examples.X)
+        seen, balanced = calibration.see(logs), calibration.balanced.to(logs)
+        weights = robust_weights(seen, calibration.labels, balanced, examples.few, eases).to(examples.X)
         weights, eased = weights[: len(fits)], weights[len(fits) :]
         eased = eased if bool((eased > 0).any()) else None
         fitted = FittedPool(tuple(fit.expert for fit in fits), weights, eased=eased)

@@ -116,8 +116,8 @@ def fit_base(
     fit, novel_experts = None, None
     if expert is not None:
         fit = _base_experts(expert, sphere, codes, len(labels), exemplars, held_out, weights)
-        told = growth, seed, fit.expert, held_out, weights
-        novel_experts = learn_novel_experts(sphere, codes, exemplars, hashes, *told)
+        of_base = sphere, codes, exemplars, hashes
+        novel_experts = learn_novel_experts(*of_base, growth, seed, fit.expert, held_out, weights)
     several = torch.bincount(codes, minlength=len(labels)) > 1
     spreads = class_spreads(sphere, codes, len(labels), weights) if held_out is None else None
     places = exemplars.rows

@@ -77,7 +77,7 @@ class Prediction(nn.Module):
     def forward(self, x: Tensor, predict_at: PredictAt = "mean", raw: Any = None) -> Tensor:
         """(T, C), of mapped features x (T, d) and, for experts that ask for them, what these were computed from.
 
-        A frozen prediction predicts as it was told when it was made.
+        A frozen prediction has the `predict_at` that it was made with.
         """
         if self.n_classes == 1:
             return x.new_zeros(x.shape[0], 1)

@@ -10,8 +10,8 @@ The signs of a row x, each larger for strangers:
 The process has the kernel k(x, x') = exp(xᵀx' − 1) of rows of unit length. Let P be (K + αI)⁻¹. Leaving out the rows F,
 a single one or all of a class, is exact: variance_F = diag(P_FF⁻¹) − α.
 
-Near strangers are told by the relative distance and the odds, far ones by the variance. In standard deviations of
-left-out known rows, they add up to
+Near strangers are recognised by the relative distance and the odds, far ones by the variance. In standard deviations
+of left-out known rows, they add up to
 
     s = relative + 0.3 odds + 0.15 unexplained + w variance + 10 max(variance − t, 0)²,
 
@@ -44,7 +44,7 @@ NOISE = 0.03
 #: Distances are from at most so many rows; with more classes than that there are none.
 MOST_POINTS = 2048
 ROWS_AT_ONCE = 1024
-SMALLEST = 1e-6  # probability or share of variance whose logarithm is told from 0
+SMALLEST = 1e-6  # smaller probabilities and shares of variance count as this
 
 
 class Distances:
@@ -233,13 +233,13 @@ def choose_weight(known: np.ndarray, strangers: np.ndarray, y: np.ndarray) -> fl
     known, strangers = known[chosen], strangers[chosen]
     _, spread = _moments(known, weight)
     spread[UNEXPLAINED] = np.inf
-    told = []
+    aurocs = []  # of each class as strangers, by the weight
     for each in VARIANCE_WEIGHTS:
         mine, theirs = (_sum(rows / spread, each) for rows in (known, strangers))
         mine = np.sort(mine)
         places = np.searchsorted(mine, theirs, "left") + np.searchsorted(mine, theirs, "right")
-        told.append(np.bincount(codes, 0.5 * places / len(mine)) / counts)
-    gaps = told[int(np.argmax(np.mean(told, axis=1)))] - np.array(told)
+        aurocs.append(np.bincount(codes, 0.5 * places / len(mine)) / counts)
+    gaps = aurocs[int(np.argmax(np.mean(aurocs, axis=1)))] - np.array(aurocs)
     error = gaps.std(axis=1, ddof=1) / np.sqrt(len(counts))
     return VARIANCE_WEIGHTS[int(np.argmax(gaps.mean(1) <= error + 1e-12))]
 

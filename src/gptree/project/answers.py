@@ -166,11 +166,11 @@ def answers_of(
     X: np.ndarray,
     reject: float,
     version: int | None,
-    told: Callable[[int, int], None] | None = None,
+    progress: Callable[[int, int], None] | None = None,
 ) -> tuple[Answers, Quality | None]:
     """Answers about examples with the vectors X (n, d), and the quality on those that test, if any do.
 
-    `told` is called with (done, total) where that takes long.
+    `progress` is called with (done, total) where that takes long.
     """
     answers = _unanswered(model, rows, version)
     if model is None or not rows:
@@ -180,8 +180,8 @@ def answers_of(
         p, novelty = model.predict_with_novelty(X[some])
         parts.append((*_best_two(p), novelty))
         tested.append(p[answers.test[some]])
-        if told is not None:
-            told(some.stop, len(rows))
+        if progress is not None:
+            progress(some.stop, len(rows))
     best, second, probability, novelty = map(np.concatenate, zip(*parts, strict=True))
     threshold = model.novelty_threshold(reject)
     shown = {"best": best, "second": second, "probability": probability, "novelty": novelty}

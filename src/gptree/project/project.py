@@ -208,10 +208,10 @@ class Project(Reading):
         -------
         Changes
         """
-        told = as_lessons(lessons)
+        given = as_lessons(lessons)
         with self._changing(version) as state:
-            after = taught(state, told, note, author)
-            labels, ids = [each.label for each in told], [name for each in told for name in each.ids]
+            after = taught(state, given, note, author)
+            labels, ids = [each.label for each in given], [name for each in given for name in each.ids]
             return self._commit(after, "taught", note, author, labels, ids)
 
     def rename(self, old: Any, new: Any, note: str = "", author: str = "", *, version: int | None = None) -> Changes:

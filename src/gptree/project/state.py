@@ -83,10 +83,10 @@ class State:
         return rows, self.vectors([each.id for each in rows])
 
     def answers(
-        self, version: int | None, told: Callable[[int, int], None] | None = None
+        self, version: int | None, progress: Callable[[int, int], None] | None = None
     ) -> tuple[Answers, Quality | None]:
         """Answers about the pool and the test rows, computed anew."""
-        return answers_of(self.model, *self.asked(), self.record.reject, version, told)
+        return answers_of(self.model, *self.asked(), self.record.reject, version, progress)
 
     def labels(self) -> Answers:
         """The same without novelty, which comes sooner."""

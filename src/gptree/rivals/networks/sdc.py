@@ -144,7 +144,7 @@ class PrototypeClassifier(SessionClassifier):
 class SDC(NetworkRival[SDCSettings]):
     """SDC (Yu et al., 2020): a network trained with triplets, and prototypes that follow its estimated drift.
 
-    `NetworkRival` has the parameters; settings are `SDCSettings`. A class is told by the nearest prototype.
+    `NetworkRival` has the parameters; settings are `SDCSettings`. Rows get the class of the nearest prototype.
 
     Examples
     --------

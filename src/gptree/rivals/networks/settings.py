@@ -1,4 +1,4 @@
-"""Settings that all methods share: the steps of a session, what is kept of past classes, and how classes are told."""
+"""Settings that all methods share: the steps of a session, what is kept of past classes, and how they predict."""
 
 from __future__ import annotations
 
@@ -187,7 +187,7 @@ class NetworkRivalSettings(Settings, ABC):
     freeze_old : bool
         Whether class rows of earlier sessions stay as they are.
     rule : "classifier" or "nearest-mean"
-        How classes are told: by the classifier, or by the nearest mean of exemplars. It may be changed after fitting.
+        How classes are predicted: by the classifier, or the nearest mean of exemplars. It may be changed after fitting.
     temperature : float
         Scores are divided by it before the softmax; those of nearest means are minus squared distances of unit
         vectors. It changes probabilities only, and may be changed after fitting; `rehearse` chooses it.
