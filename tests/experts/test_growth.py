@@ -134,8 +134,9 @@ def sphere(n: int, seed: int = 0) -> Tensor:
 def test_forms_on_exemplars() -> None:
     rows, weights = torch.tensor([1, 2]), torch.ones(2)
     assert LDA().on_exemplars(rows, weights) == LDA()
-    kept = Ridge(most_classes=7).on_exemplars(rows, weights)
-    assert [kept.pays(n) for n in (7, 8)] == [True, False]
+    for ridge in (Ridge(most_classes=7), KernelRidge(most_classes=7)):
+        kept = ridge.on_exemplars(rows, weights)
+        assert [kept.pays(n) for n in (7, 8)] == [True, False]
     single = RandomFeatures(LDA(), 9).on_exemplars(rows, weights)
     assert isinstance(single, SingleRandomFeatures)
     assert single.get_params() == RandomFeatures(LDA(), 9).get_params()

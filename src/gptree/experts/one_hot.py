@@ -50,6 +50,9 @@ class ExemplarRidge(Expert):
     rows: Tensor
     ridge: RidgeExpert
 
+    def pays(self, n_classes: int) -> bool:
+        return self.ridge.pays(n_classes)
+
     def fit(self, examples: Examples) -> Fit:
         return self.ridge.fit_keeping(examples, self.rows)
 

@@ -52,20 +52,12 @@ class Ridge(RidgeExpert):
     def fit_keeping(self, examples: Examples, exemplars: Tensor | None = None) -> Fit:
         return fit_tempered(_LinearScorer(self.penalties, examples, exemplars), examples)
 
-    def on_exemplars(self, rows: Tensor, weights: Tensor) -> KeptRidge:
-        return KeptRidge(rows, self)
+    def on_exemplars(self, rows: Tensor, weights: Tensor) -> ExemplarRidge:
+        return ExemplarRidge(rows, self)
 
     def fit_bytes(self, rows: int, columns: int, classes: int, itemsize: int) -> int:
         arrays = 4 * rows * columns + 3 * min(rows, columns) ** 2
         return itemsize * arrays + tempering_bytes(len(self.penalties), rows, classes, itemsize)
-
-
-@dataclass(frozen=True, eq=False)
-class KeptRidge(ExemplarRidge):
-    """What `Ridge` is in a base session: fitted to all examples, it knows what is left out at the exemplars."""
-
-    def pays(self, n_classes: int) -> bool:
-        return self.ridge.pays(n_classes)
 
 
 @dataclass(frozen=True, eq=False)
