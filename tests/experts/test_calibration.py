@@ -49,6 +49,17 @@ def test_newton_s_steps_to_a_temperature_are_few(n, k, signal, steps, weighted, 
     assert best_temperature(scores, y, centre, weights)[0] == pytest.approx(tau, rel=1e-9)
 
 
+@pytest.mark.parametrize("weighted", [False, True])
+def test_some_rows_after_the_other_have_the_same_temperature(weighted, monkeypatch):
+    scores, y = noisy_scores(50, 6, 3, 1.0)
+    weights = torch.linspace(0.3, 2.5, 50, dtype=torch.float64) if weighted else None
+    centre = temperature_centre(scores, 2.0, weights)
+    at_once = best_temperature(scores, y, centre, weights)
+    for numbers in (1, 6 * 7, 6 * 25):
+        monkeypatch.setattr(calibration, "GAPS_AT_A_TIME", numbers)
+        assert best_temperature(scores, y, centre, weights) == pytest.approx(at_once, rel=1e-12)
+
+
 def test_temperature_of_a_known_model():
     """Labels drawn from softmax(3·score): the estimate has a standard error of about 2 %; five of them are allowed."""
     generator = torch.Generator().manual_seed(0)

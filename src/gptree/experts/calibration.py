@@ -26,6 +26,7 @@ MIN_CALIBRATION_ROWS = 1_000
 #: Of very many classes fewer rows, so that their scores are at most so many.
 MOST_CALIBRATION_SCORES = 2**25
 MAX_GRID_SIZE = 2**27  # scores of all values of a grid at once; otherwise one value after the other
+GAPS_AT_A_TIME = 2**22  # beyond so many scores the search for a temperature takes some rows after the other
 
 BRACKET = 4.0  # log τ is sought within ± this of log τ₀
 TOLERANCE = 1e-4  # on log τ: the NLL is flat to about 1e-8 there
@@ -218,27 +219,35 @@ def best_temperature(
     -------
     temperature, nll : float
     """
-    n = len(labels) if weights is None else float(weights.sum())
-    t0 = math.log(centre)
-    weights = None if weights is None else weights.to(scores)  # a product of two precisions is slow
-    gap = scores - scores.gather(1, labels[:, None])  # Δ_c = score_c − score_y: the NLL is logsumexp(τΔ)
+    weights = scores.new_ones(len(labels)) if weights is None else weights.to(scores)
+    n, t0 = float(weights.sum()), math.log(centre)
+    step = max(1, GAPS_AT_A_TIME // max(1, scores.shape[1]))
+
+    def pieces() -> Iterator[tuple[Tensor, Tensor]]:
+        """Δ_c = score_c − score_y of some rows, and their weights: the NLL is logsumexp(τΔ)."""
+        for some, own, counted in zip(scores.split(step), labels.split(step), weights.split(step), strict=True):
+            yield some - some.gather(1, own[:, None]), counted
+
+    known = list(pieces()) if len(labels) <= step else None
     low, high, t = t0 - BRACKET, t0 + BRACKET, t0
     for _ in range(MAX_STEPS):
-        tau = math.exp(t)
-        weighted = (tau * gap).softmax(1).mul_(gap)  # p_c Δ_c
-        means = weighted.sum(1)
-        first = float(weighted_mean(means, weights))  # d NLL / dτ
-        counted = weighted if weights is None else weighted.mul_(weights[:, None])
-        second = float(torch.dot(counted.flatten(), gap.flatten())) / n - float(weighted_mean(means.square(), weights))
+        tau, sums = math.exp(t), scores.new_zeros(3, dtype=torch.float64)
+        for gap, counted in pieces() if known is None else known:
+            weighted = (tau * gap).softmax(1).mul_(gap)  # p_c Δ_c
+            means = weighted.sum(1)
+            squares = torch.dot(weighted.mul_(counted[:, None]).flatten(), gap.flatten())
+            sums += torch.stack([counted @ means, squares, counted @ means.square()])
+        first, second, square = (sums / n).tolist()  # of the NLL in τ
         slope = tau * first + (t - t0) / n
-        curvature = tau**2 * second + tau * first + 1 / n
+        curvature = tau**2 * (second - square) + tau * first + 1 / n
         low, high = (t, high) if slope < 0 else (low, t)
         newton = t - slope / curvature if curvature > 0 else math.inf
         previous, t = t, newton if low <= newton <= high else (low + high) / 2
         if math.isclose(t, previous, rel_tol=0, abs_tol=TOLERANCE):
             break
-    nll = float(weighted_mean((math.exp(t) * gap).logsumexp(1), weights)) + (t - t0) ** 2 / (2 * n)
-    return math.exp(t), nll
+    tau = math.exp(t)
+    total = sum(float(counted @ (tau * gap).logsumexp(1)) for gap, counted in pieces())
+    return tau, total / n + (t - t0) ** 2 / (2 * n)
 
 
 def temperature_centre(scores: Tensor, spread: float, weights: Tensor | None = None) -> float:
@@ -261,5 +270,6 @@ def temperature_centre(scores: Tensor, spread: float, weights: Tensor | None = N
     float
     """
     deviation = float(weighted_mean(scores.std(1, correction=0), weights))
-    rounding = 1e-6 * float(scores.abs().max()) + 1e-12  # scores equal but for it say nothing
+    least, most = scores.aminmax()
+    rounding = 1e-6 * max(-float(least), float(most)) + 1e-12  # scores equal but for it say nothing
     return spread / deviation if deviation > rounding else 1.0
