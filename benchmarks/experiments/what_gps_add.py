@@ -30,11 +30,12 @@ Findings
   fine NLL | gptree forest | gptree forest, one tree | data=cub200 | shots=5} of NLL with five shots, {gap fine NLL |
   gptree forest | gptree forest, one tree | data=banking77 | shots=20}, {gap fine NLL | gptree forest | gptree forest,
   one tree | data=clinc150 | shots=20} and {gap fine NLL | gptree forest | gptree forest, one tree | data=cub200 |
-  shots=20} with 20. On Banking77 with 20 shots they take {mean seconds |
-  method=gptree forest | data=banking77 | shots=20} s, one {mean seconds | method=gptree forest, one tree |
-  data=banking77 | shots=20} s. By this page alone one tree would do. On the [further tasks](frozen-classifiers.md) it
-  is behind by more than two standard errors of NLL in 15 of 40 and ahead in one: that is why `GPForestClassifier` has
-  four. `GPTreeClassifier` has one, for whoever wants the smallest model.
+  shots=20} with 20. By this page alone one tree would do. On the [further
+  tasks](frozen-classifiers.md) it is behind by more than two standard errors of NLL in 15 of 40 and ahead in one, and
+  saves little: experts and the choice of the scale take most of a fit (Banking77 with 20 shots {mean seconds |
+  method=gptree forest | data=banking77 | shots=20} s with four trees, {mean seconds | method=gptree forest, one tree |
+  data=banking77 | shots=20} s with one). So `GPForestClassifier` has four; `GPTreeClassifier` has one, for whoever
+  wants the smallest model.
 - Integrating over the posterior instead of taking its mean costs {gap NLL | gptree forest, quadrature | gptree forest |
   data=banking77 | shots=5}, {gap NLL | gptree forest, quadrature | gptree forest | data=clinc150 | shots=5} and {gap
   NLL | gptree forest, quadrature | gptree forest | data=cub200 | shots=5} with five shots, {gap NLL | gptree forest,
