@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
+from gptree.estimators.state import FittedState
 from gptree.inference import PredictAt
 from gptree.model import Beam
 from gptree.settings import require
-
-if TYPE_CHECKING:
-    from gptree.estimators.state import FittedState
 
 #: Nodes of a beam, unless more classes are asked for; and how many classes are asked about without one: with fewer, all
 #: nodes take less time than a search.
@@ -28,7 +26,8 @@ class TopK(NamedTuple):
     probabilities: np.ndarray
     """(n, k)."""
     outside: np.ndarray
-    """(n,) the probability of all other classes together: no single one of them has more."""
+    """(n,) a bound on the probability of all other classes together, and so of any of them; without a beam it is that
+    probability."""
 
 
 def check_top(k: Any, n_classes: int) -> None:
