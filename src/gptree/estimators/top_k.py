@@ -54,6 +54,12 @@ def beam_width(beam: Any, k: int, state: FittedState, predict_at: PredictAt) -> 
     return int(beam) if possible else None
 
 
+def searches(classifier: Any, k: int) -> bool:
+    """Whether `predict_top_k` of a fitted classifier takes a beam where none is given."""
+    state = getattr(classifier, "state_", None)
+    return isinstance(state, FittedState) and beam_width(None, k, state, classifier.predict_at) is not None
+
+
 def beam_top_k(state: FittedState, X: np.ndarray, k: int, width: int) -> TopK:
     """Of raw features X (n, d), by a beam of so many nodes."""
     with torch.no_grad():
