@@ -67,7 +67,8 @@ def complaint(result: Any) -> str:
 # -------------------------------------------------------------------------------------------------------------- fit
 
 
-def test_choices_are_those_of_the_library(run: Run) -> None:
+def test_choices_are_those_of_the_library(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "120")  # narrower tables cut long names
     words = " ".join(run("fit", "--help").stdout.replace("│", " ").split())
     for names in (KERNEL_NAMES, TreeBuilder.names(), Inference.names(), Strategy.names()):
         assert f": {', '.join(names)}." in words
@@ -99,12 +100,12 @@ def test_fit_without_options_is_the_library_default(files: Files, model: Path) -
 
 def test_fit_options_reach_the_estimator(run: Run, files: Files, tmp_path: Path) -> None:
     gibbs = ["--inference", "gibbs", "--chains", 3, "--steps", 2]
-    others = ["--kernel", "linear", "--tree", "ward", "--predict-at", "quadrature", "--seed", 7]
+    others = ["--kernel", "linear", "--tree", "ward", "--predict-at", "quadrature", "--seed", 7, "--jobs", 1]
     run("fit", files["npz"], "--out", tmp_path / "a", "--trees", 2, *gibbs, *others)
     forest = load_model(tmp_path / "a")
     assert isinstance(forest, GPForestClassifier)
     assert (forest.n_estimators, forest.kernel, forest.tree, forest.random_state) == (2, "linear", "ward", 7)
-    assert (forest.predict_at, forest.inference) == ("quadrature", Gibbs(chains=3, steps=2))
+    assert (forest.predict_at, forest.inference, forest.n_jobs) == ("quadrature", Gibbs(chains=3, steps=2), 1)
     run("fit", files["npz"], "--out", tmp_path / "b", "--trees", 1, "--inference", "coordinate-ascent")
     single = load_model(tmp_path / "b")
     assert isinstance(single, GPTreeClassifier)
