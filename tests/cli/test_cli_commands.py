@@ -19,6 +19,7 @@ from typer.testing import CliRunner
 import gptree
 from gptree import CoordinateAscent, Gibbs, GPForestClassifier, GPTreeClassifier, load_model
 from gptree.cli.main import app
+from gptree.estimators import top_k
 from gptree.incremental import Strategy
 from gptree.inference import Inference
 from gptree.maths.kernels import KERNEL_NAMES
@@ -66,7 +67,8 @@ def complaint(result: Any) -> str:
 # -------------------------------------------------------------------------------------------------------------- fit
 
 
-def test_choices_are_those_of_the_library(run: Run) -> None:
+def test_choices_are_those_of_the_library(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "120")  # narrower tables cut long names
     words = " ".join(run("fit", "--help").stdout.replace("│", " ").split())
     for names in (KERNEL_NAMES, TreeBuilder.names(), Inference.names(), Strategy.names()):
         assert f": {', '.join(names)}." in words
@@ -98,12 +100,12 @@ def test_fit_without_options_is_the_library_default(files: Files, model: Path) -
 
 def test_fit_options_reach_the_estimator(run: Run, files: Files, tmp_path: Path) -> None:
     gibbs = ["--inference", "gibbs", "--chains", 3, "--steps", 2]
-    others = ["--kernel", "linear", "--tree", "ward", "--predict-at", "quadrature", "--seed", 7]
+    others = ["--kernel", "linear", "--tree", "ward", "--predict-at", "quadrature", "--seed", 7, "--jobs", 1]
     run("fit", files["npz"], "--out", tmp_path / "a", "--trees", 2, *gibbs, *others)
     forest = load_model(tmp_path / "a")
     assert isinstance(forest, GPForestClassifier)
     assert (forest.n_estimators, forest.kernel, forest.tree, forest.random_state) == (2, "linear", "ward", 7)
-    assert (forest.predict_at, forest.inference) == ("quadrature", Gibbs(chains=3, steps=2))
+    assert (forest.predict_at, forest.inference, forest.n_jobs) == ("quadrature", Gibbs(chains=3, steps=2), 1)
     run("fit", files["npz"], "--out", tmp_path / "b", "--trees", 1, "--inference", "coordinate-ascent")
     single = load_model(tmp_path / "b")
     assert isinstance(single, GPTreeClassifier)
@@ -257,6 +259,30 @@ def test_the_most_probable_classes(run: Run, files: Files, model: Path, tmp_path
     assert "k must be a whole number from 1 to the" in complaint(
         run("predict", model, files["csv"], "--top", 99, code=2)
     )
+
+
+def test_the_most_probable_classes_of_very_many(
+    run: Run, files: Files, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By beam search, unless all probabilities are needed for something else."""
+    fitted, X = load_model(model), animals()[0]
+    whole = run("predict", model, files["csv"], "--top", 2, "--json").stdout
+    monkeypatch.setattr(top_k, "BEAM_FROM", 2)
+    monkeypatch.setattr(top_k, "BEAM", 1)
+    found = fitted.predict_top_k(X, 2)
+    searched = json.loads(run("predict", model, files["csv"], "--top", 2, "--json").stdout)
+    assert searched["top"] == found.classes.tolist()
+    assert searched["prediction"] == [row[0] for row in searched["top"]]
+    assert searched["runner_up"] == [row[1] for row in searched["top"]]
+    np.testing.assert_allclose(searched["outside"], found.outside, rtol=1e-6, atol=1e-12)
+    assert "novelty" not in searched
+    alone = csv.DictReader(io.StringIO(run("predict", model, files["csv"], "--top", 1).stdout))
+    assert alone.fieldnames == ["id", "prediction", "confidence", "top", "top_probabilities", "outside"]
+    run("predict", model, files["csv"], "--top", 2, "--out", tmp_path / "top.npz")
+    for options in (["--proba"], ["--score"], ["--open"], ["--set", 0.9], ["--coarse", 0.9]):
+        document = json.loads(run("predict", model, files["csv"], "--top", 2, "--json", *options).stdout)
+        assert document["novelty"] == json.loads(whole)["novelty"]
+        assert document["top_probabilities"] == json.loads(whole)["top_probabilities"]
 
 
 def test_sets_and_groups(run: Run, files: Files, model: Path, tmp_path: Path) -> None:

@@ -88,14 +88,14 @@ def test_every_command_has_help_with_an_example(run: Run, command: str) -> None:
 
 def test_fit_prepares_for_more_classes(run: Run, parts: dict[str, Path], fitted: Path, tmp_path: Path) -> None:
     assert load_model(fitted).growth == Growth()
-    options = ("--grow", "--exemplars", 3, "--strategy", "graft", "--trees", 1)
+    options = ("--grow", "--exemplars", 3, "--session-exemplars", 4, "--strategy", "graft", "--trees", 1)
     run("fit", parts["base"], "--out", tmp_path / "m", *options)
     model = load_model(tmp_path / "m")
-    assert model.growth == Growth(exemplars=3, strategy=Graft())
+    assert model.growth == Growth(exemplars=3, session_exemplars=4, strategy=Graft())
     assert model.memory_.counts == {"ant": 3, "bee": 3}
     run("fit", parts["base"], "--out", tmp_path / "n", "--no-grow")
     assert load_model(tmp_path / "n").growth is None
-    for option in (("--exemplars", 3), ("--strategy", "graft")):
+    for option in (("--exemplars", 3), ("--session-exemplars", 4), ("--strategy", "graft")):
         assert "add --grow" in complaint(run("fit", parts["base"], "--out", tmp_path / "o", *option, code=2))
 
 
@@ -106,7 +106,7 @@ def test_fit_prepares_for_more_classes(run: Run, parts: dict[str, Path], fitted:
 def test_strategies_by_name(name: str, value: Any) -> None:
     from gptree.cli.fitting import _growth
 
-    assert _growth(True, None, name) == {"growth": Growth(strategy=value)}
+    assert _growth(True, None, None, name) == {"growth": Growth(strategy=value)}
 
 
 # ---------------------------------------------------------------------------------------------------------- one change

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import reduce
 
 import numpy as np
 import pytest
 import torch
 from forest_cases import COUNTS, FIRST, LABELS, SECOND, data, fit, new_points
 
-from gptree.inference import CoordinateAscent, FixedInducingPoints, NodeProblem
+from gptree.inference import CoordinateAscent, FixedInducingPoints, InducingPoints, NodeProblem
 from gptree.model import node_problems
 from gptree.tree import ClassTree
 
@@ -53,6 +54,33 @@ class TestNodesThatAreFitted:
             assert a.mean is not None
             assert b.mean is not None
             assert torch.equal(a.mean, b.mean)
+
+
+@pytest.mark.parametrize("points", [2, 3, 12, 15])
+@pytest.mark.parametrize("fixed", [False, True])
+def test_classes_without_a_row_do_not_count(points: int, fixed: bool) -> None:
+    """As a new root sees earlier classes, of which it gets so many rows together."""
+    d = data()
+    labels = [*LABELS, *(f"none {i}" for i in range(30))]
+    d = replace(d, labels=labels, inducing=np.arange(len(d.y)) if fixed else None)
+    first = reduce(lambda below, label: [label, below], ["none 29", *labels[5:34], "bee"], "ant")
+    tree = ClassTree.from_nested([first, ["cat", ["dog", "eel"]]], labels)
+    root = np.full(tree.n_nodes, 0)
+    root[0] = -1
+    limit = FixedInducingPoints(points=points) if fixed else InducingPoints(points)
+    (problem,), _ = node_problems([tree], d, limit, 0, [root], n_fitted=1)
+    seen = problem.rows if fixed else problem.inducing
+    assert seen is not None
+    assert 2 <= len(seen) <= points
+    left, right = sides(problem, d.y)
+    assert left <= {0, 1}
+    assert right <= {2, 3, 4}
+    counts = np.bincount(d.y[seen.numpy()], minlength=5)
+    assert counts[:2].any()
+    assert counts[2:].any()
+    if points > 5:  # the same number of each class, where it has them
+        full = counts.max()
+        assert all(counts[c] == min(full, COUNTS[c]) for c in range(5))
 
 
 class TestThroughExemplars:

@@ -25,8 +25,10 @@ from command_runs import alone, run_command
 from gptree import GPTreeClassifier, Growth, load_model
 from gptree.embed import Encoder, Preprocessing
 from gptree.embed.encoders import efficientnet
+from gptree.estimators import top_k
 from gptree.serve import Batcher, BusyError, ModelWatch, Service
 from gptree.serve import app as module
+from gptree.serve.app import Question
 from gptree.storage import DOCUMENT
 
 TOKEN = "secret"
@@ -92,6 +94,31 @@ def test_answers_are_those_of_the_library(fitted: Path) -> None:
     none = [label is None for label in model.predict_open(X, reject=0.1)]
     assert [answer["none_of_these"] for answer in answers] == none
     assert why["answers"][0]["label"] == model.predict(X[:1])[0]
+
+
+def test_very_many_classes_are_searched(fitted: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each question with a beam of its own, whatever is asked beside it; not where all probabilities are needed."""
+    for name in ("BEAM", "BEAM_FROM"):
+        monkeypatch.setattr(top_k, name, 1)
+    model = load_model(fitted)
+    questions = [
+        Question(X[:3], top=2),
+        Question(X[3:4]),
+        Question(X[4:9], top=2),
+        Question(X[9:12], top=9, reject=0.1),
+    ]
+    service = Service(ModelWatch(fitted, lambda _: model))
+    told = [told["answers"] for told in service._answers(questions)]
+    p = model.predict_proba(X[9:12])
+    for rows, k, answers in ((X[:3], 2, told[0]), (X[3:4], 1, told[1]), (X[4:9], 2, told[2])):
+        found = model.predict_top_k(rows, k)
+        assert [answer["label"] for answer in answers] == found.classes[:, 0].tolist()
+        top = [answer.get("top", [answer]) for answer in answers]
+        own = [[each["probability"] for each in row] for row in top]
+        np.testing.assert_allclose(own, found.probabilities, rtol=0, atol=1e-8)
+    own = [[each["probability"] for each in row["top"]] for row in told[3]]
+    np.testing.assert_allclose(own, -np.sort(-p), rtol=0, atol=1e-8)
+    assert all("novelty" in row for row in told[3])
 
 
 def test_texts_and_pictures_go_through_the_models_encoder(tmp_path: Path) -> None:

@@ -47,9 +47,19 @@ def fit(
     exemplars: Annotated[
         int | None, typer.Option(help="--grow: examples kept of every class; 5 if not given.", min=1)
     ] = None,
+    session_exemplars: Annotated[
+        int | None,
+        typer.Option(
+            help="--grow: examples that a later session keeps of every class; all if not given.",
+            min=1,
+        ),
+    ] = None,
     strategy: options.Strategy = None,
     paper: Annotated[bool, typer.Option("--paper", help="The settings of the GP-Tree paper; one tree.")] = False,
     seed: Annotated[int, typer.Option(help="Seed of all random choices.", min=0, max=2**32 - 1)] = 0,
+    jobs: Annotated[
+        int | None, typer.Option(help="Processes that the nodes are spread over; -1 is one for each processor.")
+    ] = None,
     features: options.Features = None,
     labels: options.Labels = None,
     ids: options.Ids = None,
@@ -74,9 +84,9 @@ def fit(
     encoding = Encoding(encoder, weights, download)
     train = read_data(data, features, labels, ids=ids, row_weights=row_weights, encoding=encoding)
     held_out = None if test is None else _read_held_out(test, features, labels, train, weights)
-    given = {"kernel": kernel, "tree": tree, "predict_at": predict_at}
+    given = {"kernel": kernel, "tree": tree, "predict_at": predict_at, "n_jobs": jobs}
     settings: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
-    settings |= _inference(inference, chains, steps) | _growth(grow, exemplars, strategy)
+    settings |= _inference(inference, chains, steps) | _growth(grow, exemplars, session_exemplars, strategy)
     model = _estimator(paper, trees, {**settings, "random_state": seed, "verbose": shows_progress(as_json)})
     with locked(out):
         _check_folder(out, force)  # another command may have made a model there meanwhile
@@ -119,12 +129,13 @@ def _inference(inference: str | None, chains: int | None, steps: int | None) -> 
     return {} if inference is None else {"inference": Inference.of(inference).with_params(**sizes)}
 
 
-def _growth(grow: bool, exemplars: int | None, strategy: str | None) -> dict[str, Any]:
+def _growth(grow: bool, exemplars: int | None, session_exemplars: int | None, strategy: str | None) -> dict[str, Any]:
     """The parameter `growth`, where it was asked for."""
-    given = {"exemplars": exemplars, "strategy": None if strategy is None else GrowthStrategy.of(strategy)}
+    placing = None if strategy is None else GrowthStrategy.of(strategy)
+    given = {"exemplars": exemplars, "session_exemplars": session_exemplars, "strategy": placing}
     given = {name: value for name, value in given.items() if value is not None}
     if given and not grow:
-        raise ValueError("--exemplars and --strategy belong to models that grow: add --grow.")
+        raise ValueError("--exemplars, --session-exemplars and --strategy belong to models that grow: add --grow.")
     return {"growth": Growth(**given)} if grow else {}
 
 

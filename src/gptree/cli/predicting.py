@@ -17,7 +17,7 @@ from gptree.cli import options
 from gptree.cli.console import check_parent, clear_errors, print_json, say, visible
 from gptree.cli.models import Classifier, ability, class_numbers, open_model, read_for, score, score_cells
 from gptree.estimators.open_set import open_labels
-from gptree.estimators.top_k import check_top, top_k
+from gptree.estimators.top_k import check_top, searches, top_k
 from gptree.storage import write_atomically
 
 UNKNOWN = "none of these"  # the answer of --open about rows of no class
@@ -81,7 +81,9 @@ def predict(
 
     --set and --coarse add columns of labels, as JSON lists, and --coarse the probability of its group; in an .npz file
     `set` and `coarse` tell for every row and class whether it belongs to them. --top adds labels and their
-    probabilities, as JSON lists, and the probability of all other classes together.
+    probabilities, as JSON lists, and the probability of all other classes together. With more than 5,000 classes it
+    searches with a beam, if no other option needs all probabilities: the last column is then a bound, there is no
+    novelty, and a second label from --top 2 on.
     """
     if out is not None and out.suffix.lower() not in (".csv", ".npz"):
         raise ValueError(f"{out}: predictions are written as .csv or .npz; name such a file with --out.")
@@ -97,34 +99,28 @@ def predict(
     y = class_numbers(rows, classifier.classes_) if with_score else None
     if top is not None:
         check_top(top, len(classifier.classes_))
-    probabilities, novelty = _answers(classifier, rows.X)
-    ranked = np.argsort(-probabilities, axis=1, kind="stable")
-    result: dict[str, Any] = {
-        "id": np.array(rows.ids),
-        "prediction": classifier.classes_[ranked[:, 0]],
-        "confidence": probabilities.max(1),
-        "runner_up": classifier.classes_[ranked[:, min(1, ranked.shape[1] - 1)]],
-        **({} if novelty is None else {"novelty": novelty}),
-        "classes": classifier.classes_,
-        **({"probabilities": probabilities} if proba else {}),
-    }
+    needs_all = proba or with_score or open_set or coverage is not None or confidence is not None
+    if top is not None and not needs_all and searches(classifier, top):
+        probabilities, answers = None, _searched(classifier, rows.X, top)
+    else:
+        probabilities, answers = _ranked(classifier, rows.X, top)
+    result: dict[str, Any] = {"id": np.array(rows.ids), **answers}
+    if proba:
+        result["probabilities"] = probabilities
     if open_set:
         share = {} if reject is None else {"reject": reject}
-        refused = novelty > ability(classifier, "novelty_threshold")(**share)
+        refused = result.get("novelty") > ability(classifier, "novelty_threshold")(**share)
+        result["runner_up"][refused] = result["prediction"][refused]
         result["prediction"] = open_labels(result["prediction"], refused, UNKNOWN)
-        result["runner_up"][refused] = classifier.classes_[ranked[refused, 0]]
     if coverage is not None:
         result["set"] = ability(classifier, "predict_set")(rows.X, coverage, by_class)
     if confidence is not None:
         coarse = ability(classifier, "predict_coarse")(rows.X, confidence)
         result |= {"coarse": coarse.members, "coarse_confidence": coarse.probability}
-    if top is not None:
-        first = top_k(classifier.classes_, probabilities, top)
-        result |= dict(zip((*TOP, "outside"), first, strict=True))
     if out is not None:
         _write(out, result)
         say(f"{len(rows.X):,} predictions written to {out}")
-    scores = {} if y is None else {"score": score(probabilities, y)}
+    scores = {} if y is None or probabilities is None else {"score": score(probabilities, y)}
     if as_json:
         named = {name: _named(result, name) for name in GROUPS if name in result}
         print_json({**result, **named, **scores})
@@ -134,12 +130,36 @@ def predict(
         say("  ".join(f"{name} {cell}" for name, cell in score_cells(scores["score"]).items()))
 
 
-def _answers(classifier: Classifier, X: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
-    """Probabilities and how strange rows are, in one pass; None for a network without a classifier that says so."""
+def _ranked(classifier: Classifier, X: np.ndarray, top: int | None) -> tuple[np.ndarray, dict[str, Any]]:
+    """Probabilities (n, C), and columns; no novelty of a network without a classifier that says so."""
     inner = classifier.classifier_ if isinstance(classifier, DeepGPTreeClassifier) else classifier
     if hasattr(inner, "predict_with_novelty"):
-        return classifier.predict_with_novelty(X)
-    return classifier.predict_proba(X), None
+        probabilities, novelty = classifier.predict_with_novelty(X)
+    else:
+        probabilities, novelty = classifier.predict_proba(X), None
+    labels = classifier.classes_
+    ranked = np.argsort(-probabilities, axis=1, kind="stable")
+    found = () if top is None else top_k(labels, probabilities, top)
+    return probabilities, {
+        "prediction": labels[ranked[:, 0]],
+        "confidence": probabilities.max(1),
+        "runner_up": labels[ranked[:, min(1, len(labels) - 1)]],
+        **({} if novelty is None else {"novelty": novelty}),
+        "classes": labels,
+        **dict(zip((*TOP, "outside"), found, strict=False)),
+    }
+
+
+def _searched(classifier: Classifier, X: np.ndarray, top: int) -> dict[str, Any]:
+    """The columns that the most probable classes alone give."""
+    found = classifier.predict_top_k(X, top)
+    return {
+        "prediction": found.classes[:, 0],
+        "confidence": found.probabilities[:, 0],
+        **({"runner_up": found.classes[:, 1]} if top > 1 else {}),
+        "classes": classifier.classes_,
+        **dict(zip((*TOP, "outside"), found, strict=True)),
+    }
 
 
 def _write(out: Path, result: dict[str, Any]) -> None:

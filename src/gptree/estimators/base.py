@@ -249,8 +249,10 @@ class TreeEstimator(SettingsParameters, ClassifierMixin, BaseEstimator):
         Returns
         -------
         TopK
-            Named tuple of `classes` (n, k), `probabilities` (n, k) and `outside` (n,): the probability of all other
-            classes together, and so a bound on that of any of them.
+            Named tuple of `classes` (n, k), `probabilities` (n, k) and `outside` (n,). `outside` is the probability
+            that `predict_proba` gives all other classes together. With a beam it is a bound on it, up to rounding
+            (1e-5 with more than 2,000 classes, in single precision): a sub-tree that was not entered counts in full
+            unless all its classes are among the k. Then it may be more than one minus the sum of `probabilities`.
 
         Examples
         --------

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
+from gptree.estimators.state import FittedState
 from gptree.inference import PredictAt
 from gptree.model import Beam
 from gptree.settings import require
-
-if TYPE_CHECKING:
-    from gptree.estimators.state import FittedState
 
 #: Nodes of a beam, unless more classes are asked for; and how many classes are asked about without one: with fewer, all
 #: nodes take less time than a search.
@@ -28,7 +26,8 @@ class TopK(NamedTuple):
     probabilities: np.ndarray
     """(n, k)."""
     outside: np.ndarray
-    """(n,) the probability of all other classes together: no single one of them has more."""
+    """(n,) a bound on the probability of all other classes together, and so of any of them; without a beam it is that
+    probability."""
 
 
 def check_top(k: Any, n_classes: int) -> None:
@@ -53,6 +52,12 @@ def beam_width(beam: Any, k: int, state: FittedState, predict_at: PredictAt) -> 
         'or "matern52" that all nodes share. Leave beam=None.',
     )
     return int(beam) if possible else None
+
+
+def searches(classifier: Any, k: int) -> bool:
+    """Whether `predict_top_k` of a fitted classifier takes a beam where none is given."""
+    state = getattr(classifier, "state_", None)
+    return isinstance(state, FittedState) and beam_width(None, k, state, classifier.predict_at) is not None
 
 
 def beam_top_k(state: FittedState, X: np.ndarray, k: int, width: int) -> TopK:

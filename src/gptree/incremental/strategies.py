@@ -186,7 +186,8 @@ class Growth(Settings):
         Which examples of a class are kept.
     session_exemplars : int or None
         Examples that a session keeps of each of its classes, at most, chosen by `selection`: each counts as many times
-        as there are examples that it is nearest to, and the others are dropped. None keeps all.
+        as there are examples that it is nearest to, and the others are dropped. The bound is for each call: every
+        `add_examples` of a class adds up to as many. None keeps all.
 
     Examples
     --------

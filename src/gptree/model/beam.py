@@ -9,6 +9,7 @@ as the experts do. So all classes have a probability, and these sum to one.
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -80,7 +81,8 @@ class Beam:
         classes, probabilities : tensors (T, k)
             The most probable first.
         outside : tensor (T,)
-            The probability of all other classes together.
+            A bound on the exact probability of all other classes together: that of every leaf and every sub-tree where
+            the search ended, unless all classes there are among the k.
         """
         most, likes = self._budget // (ARRAYS * self._n_classes), min(PIECE_NUMBERS // self._n_classes, PIECE_ROWS)
         pieces = x.split(piece_rows(x, most, likes))
@@ -88,28 +90,30 @@ class Beam:
         return torch.cat(classes), torch.cat(p), torch.cat(outside)
 
     def _top_k(self, x: Tensor, width: int, k: int) -> tuple[Tensor, Tensor, Tensor]:
-        log_p, best, p, outside = self._log_probabilities(x, width), [], [], []
+        (log_p, ends), best, p = self._log_probabilities(x, width), [], []
         for some in strips(log_p):
-            some = some.sub_(math.log(len(self._trees))).exp_()
             found = some.topk(k, dim=1)
             best.append(self._trees[0].order[found.indices])
             p.append(found.values)
-            outside.append(some.scatter_(1, found.indices, 0.0).sum(1))
-        return torch.cat(best), torch.cat(p), torch.cat(outside)
+        classes = torch.cat(best)
+        outside = torch.stack([_outside(*each, classes) for each in zip(self._trees, ends, strict=True)]).mean(0)
+        return classes, torch.cat(p).sub_(math.log(len(self._trees))).exp_(), outside
 
-    def _log_probabilities(self, x: Tensor, width: int) -> Tensor:
-        """(T, C), in the order of the leaves of the first tree, and up to the number of trees."""
+    def _log_probabilities(self, x: Tensor, width: int) -> tuple[Tensor, list[_Ends]]:
+        """(T, C), in the order of the leaves of the first tree, and up to the number of trees; where each ended."""
         first, *others = self._trees
         scores = x.new_empty(len(x), self._n_classes, dtype=self._dtype)
         for some, asked in zip(strips(scores), strips(x, self._n_classes), strict=True):
             torch.index_select(self._scores(asked), 1, first.order, out=some)
         x = x.to(self._dtype)
-        found = _Search(first, scores.clone() if others else scores, x, self._sums).run(width)
+        found, end = _Search(first, scores.clone() if others else scores, x, self._sums).run(width)
+        ends = [end]
         for tree in others:
             in_order = scores.index_select(1, first.position[tree.order])
-            more = _Search(tree, in_order, x, self._sums).run(width)
+            more, end = _Search(tree, in_order, x, self._sums).run(width)
             torch.logaddexp(found, more.index_select(1, tree.position[first.order]), out=found)
-        return found
+            ends.append(end)
+        return found, ends
 
     def _scores(self, x: Tensor) -> Tensor:
         """The experts' scores, the best of each row 0."""
@@ -140,6 +144,29 @@ class _Tree:
         self.number, self.n_nodes = nodes, tree.n_nodes
 
 
+class _Ends(NamedTuple):
+    """Where a search of one tree ended: leaves, and sub-trees that were not entered. Those of a row are all classes."""
+
+    start: Tensor
+    """(E,) number of the row times C, and the first leaf; ascending."""
+    size: Tensor
+    """(E,) how many leaves."""
+    log_p: Tensor
+    """(E,) the exact log-probability of all of them together."""
+    counts: Tensor
+    """(T,) how many there are of each row."""
+
+
+def _outside(tree: _Tree, ends: _Ends, classes: Tensor) -> Tensor:
+    """(T,) the probability of all ends that hold other classes than those of the row, (T, k)."""
+    rows = torch.arange(len(classes), device=classes.device)[:, None]
+    places = (tree.position[classes] + rows * len(tree.order)).flatten()
+    within = torch.searchsorted(ends.start, places, right=True) - 1
+    left_over = torch.bincount(within, minlength=len(ends.start)) < ends.size
+    p = torch.where(left_over, ends.log_p.double().exp(), 0.0)
+    return torch.segment_reduce(p, "sum", lengths=ends.counts).clamp_(max=1.0)
+
+
 class _Search:
     """One tree, some rows x (T, d): scores (T, C) in the order of the leaves, which are overwritten."""
 
@@ -147,23 +174,23 @@ class _Search:
         self._tree, self._scores, self._x, self._sums = tree, scores, x, sums
         self._n_rows, self._n_classes = scores.shape
         self._blocks = torch.cat([_block_sums(some) for some in strips(scores)])
-        self._intervals: list[tuple[Tensor, Tensor, Tensor, Tensor]] = []
+        self._ends: list[tuple[Tensor, Tensor, Tensor, Tensor, Tensor]] = []
 
-    def run(self, width: int) -> Tensor:
-        """Log-probabilities (T, C) of the leaves."""
+    def run(self, width: int) -> tuple[Tensor, _Ends]:
+        """Log-probabilities (T, C) of the leaves, and where the search ended."""
         nodes = torch.zeros(self._n_rows, 1, dtype=torch.long, device=self._scores.device)
         log_p = torch.zeros(self._n_rows, 1, dtype=self._scores.dtype, device=self._scores.device)
         while bool((log_p > -torch.inf).any()):
             nodes, log_p = self._level(nodes, log_p, width)
-        rows, lo, hi, offset = (torch.cat(parts) for parts in zip(*self._intervals, strict=True))
-        order = (rows * self._n_classes + lo).argsort()
-        sizes, offset = (hi - lo)[order], offset[order]
-        ends, start, row = torch.bincount(rows).cumsum(0).tolist(), 0, 0  # of the intervals of each row
+        rows, lo, hi, log_p, offset = (torch.cat(parts) for parts in zip(*self._ends, strict=True))
+        starts, order = (rows * self._n_classes + lo).sort()
+        sizes, offset, counts = (hi - lo)[order], offset[order], torch.bincount(rows)
+        ends, start, row = counts.cumsum(0).tolist(), 0, 0  # of the intervals of each row
         for some in strips(self._scores):
             row += len(some)
             here = slice(start, start := ends[row - 1])
             some += offset[here].repeat_interleave(sizes[here], output_size=some.numel()).view_as(some)
-        return self._scores
+        return self._scores, _Ends(starts, sizes, log_p[order], counts)
 
     def _level(self, nodes: Tensor, log_p: Tensor, width: int) -> tuple[Tensor, Tensor]:
         """From the nodes (T, W) of one level, reached with log p, −∞ for no node, to those of the next."""
@@ -182,17 +209,17 @@ class _Search:
         best = open_ends.topk(min(width, open_ends.shape[1]), dim=1)
         done = (reached > -torch.inf).scatter_(1, best.indices, False) | (is_leaf & (reached > -torch.inf))
         rows = done.nonzero()[:, 0]
-        self._finish(rows, below[done], reached[done] - within[done])
+        self._finish(rows, below[done], reached[done], within[done])
         return below.gather(1, best.indices), best.values
 
-    def _finish(self, rows: Tensor, v: Tensor, offset: Tensor) -> None:
+    def _finish(self, rows: Tensor, v: Tensor, log_p: Tensor, within: Tensor) -> None:
         """Leaves that were reached, and sub-trees that are not entered; what is added to the scores there."""
         tree = self._tree
         leaf = v >= tree.n_nodes
         node = torch.where(leaf, 0, v)
         lo = torch.where(leaf, v - tree.n_nodes, tree.lo[node])
         hi = torch.where(leaf, lo + 1, tree.hi[node])
-        self._intervals.append((rows, lo, hi, offset))
+        self._ends.append((rows, lo, hi, log_p, log_p - within))
 
     def _mass(self, rows: Tensor, lo: Tensor, hi: Tensor) -> Tensor:
         """log Σ e^score over the leaves [lo, hi) of rows, (P,)."""

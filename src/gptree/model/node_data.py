@@ -32,7 +32,7 @@ class TrainingData:
     X: Tensor
     """(n, d) mapped features."""
     y: np.ndarray
-    """(n,) class numbers 0 … C − 1, each present."""
+    """(n,) class numbers 0 … C − 1. A class without a row stands in no problem; each side of a new node has rows."""
     labels: Sequence
     """Label of each class: keys of the random choices."""
     scores: Tensor | PathOdds | None = None
@@ -122,7 +122,8 @@ class _Ranks:
         self._data, self._large_nodes, self._hashes, self._seed = data, large_nodes, hashes, seed
         self._rows = rows
         self._rank = np.zeros(len(data.y), dtype=np.int64)
-        self._known = np.zeros(len(rows), dtype=np.int64)  # how many places of each class
+        # how many places of each class; those without rows need none
+        self._known = np.array([0 if len(members) else len(data.y) for members in rows], dtype=np.int64)
         self._place = np.full(len(data.y), len(data.y))
         if data.inducing is not None:
             self._place[data.inducing] = np.arange(len(data.inducing))
@@ -182,8 +183,9 @@ def _node_rows(
             return inside[ranks.first(rows[inside], classes, quota)]
         # more classes than points: the first row each of an even choice of classes, some from either side
         random, there = np.random.default_rng(seed), np.flatnonzero(np.diff(starts))
-        on_left = min(max(1, round(limit * mid / len(classes))), limit - 1)
-        sides = ((there[there < mid], on_left), (there[there >= mid], limit - on_left))
+        left, right = there[there < mid], there[there >= mid]
+        on_left = min(max(1, round(limit * len(left) / len(there))), limit - 1)
+        sides = ((left, on_left), (right, limit - on_left))
         drawn = np.concatenate([random.choice(each, size, replace=False) for each, size in sides])
         members = np.concatenate([np.arange(int(starts[c]), int(starts[c + 1])) for c in drawn.tolist()])
         taken = members[ranks.first(rows[members], classes[drawn], 1)]
@@ -192,7 +194,7 @@ def _node_rows(
     counts = np.diff(starts)
     if isinstance(large_nodes, FixedInducingPoints):  # they come first among the rows of their class
         inducing = inside[is_inducing[rows[inside]]]
-        per_class = np.add.reduceat(is_inducing[rows].astype(int), starts[:-1])
+        per_class = np.diff(np.append(0, np.cumsum(is_inducing[rows]))[starts])
         seen = some(inside, counts, large_nodes.points)
         if len(inducing) > large_nodes.inducing:
             inducing = some(inducing, per_class, large_nodes.fewer or large_nodes.inducing)

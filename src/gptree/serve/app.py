@@ -19,6 +19,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from gptree import load_model
+from gptree.estimators.top_k import TopK, searches, top_k
 from gptree.serve.batches import Batcher, BusyError
 from gptree.serve.metrics import CONTENT_TYPE, Metrics
 from gptree.serve.watch import ModelWatch, Served
@@ -187,20 +188,25 @@ class Service:
                 answers[i] = error
         if not inputs:
             return answers
-        X = np.concatenate(list(inputs.values()))
-        if all(questions[i].reject is None for i in inputs):
-            p, novelty = served.model.predict_proba(X), None
-        else:
-            p, novelty = served.model.predict_with_novelty(X)
-        start = 0
-        for i, part in inputs.items():
-            rows = slice(start, start + len(part))
-            start += len(part)
-            strange = None if novelty is None else novelty[rows]
-            try:
-                answers[i] = _answer(questions[i], served, p[rows], strange)
-            except ValueError as error:
-                answers[i] = error
+        groups: dict[int | None, list[int]] = {}  # by how many classes a search looks for; None for those that need all
+        for i in inputs:
+            k = min(questions[i].top, len(served.model.classes_))
+            alone = questions[i].reject is None and searches(served.model, k)
+            groups.setdefault(k if alone else None, []).append(i)
+        for k, places in groups.items():
+            X = np.concatenate([inputs[i] for i in places])
+            if k is None:
+                best, novelty = _of_all(served.model, X, [questions[i] for i in places])
+            else:
+                best, novelty = served.model.predict_top_k(X, k), None
+            start = 0
+            for i in places:
+                rows = slice(start, start := start + len(inputs[i]))
+                own, strange = TopK(*(part[rows] for part in best)), None if novelty is None else novelty[rows]
+                try:
+                    answers[i] = _answer(questions[i], served, own, strange)
+                except ValueError as error:
+                    answers[i] = error
         return answers
 
     # ------------------------------------------------------------------------------------------------------ teaching
@@ -341,12 +347,20 @@ def _check_novelty(question: Question, served: Served) -> None:
         raise RefusedError(400, "This model cannot say «none of these»: leave «reject» out.")
 
 
-def _answer(question: Question, served: Served, p: np.ndarray, novelty: np.ndarray | None) -> dict[str, Any]:
-    classes = served.model.classes_.tolist()
-    best = np.argsort(-p, axis=1, kind="stable")[:, : min(question.top, len(classes))]
+def _of_all(model: Any, X: np.ndarray, questions: Sequence[Question]) -> tuple[TopK, np.ndarray | None]:
+    """From the probabilities of all classes: as many classes as any question asks for, and how strange rows are."""
+    if all(question.reject is None for question in questions):
+        p, novelty = model.predict_proba(X), None
+    else:
+        p, novelty = model.predict_with_novelty(X)
+    return top_k(model.classes_, p, min(max(question.top for question in questions), p.shape[1])), novelty
+
+
+def _answer(question: Question, served: Served, best: TopK, novelty: np.ndarray | None) -> dict[str, Any]:
     answers = []
-    for row, order in zip(p, best, strict=True):
-        ranked = [{"label": classes[c], "probability": float(row[c])} for c in order]
+    for labels, p in zip(best.classes.tolist(), best.probabilities.tolist(), strict=True):
+        pairs = list(zip(labels, p, strict=True))[: question.top]
+        ranked = [{"label": label, "probability": value} for label, value in pairs]
         answers.append({**ranked[0], **({"top": ranked} if question.top > 1 else {})})
     if question.reject is not None and novelty is not None:
         strange = novelty > served.model.novelty_threshold(question.reject)
