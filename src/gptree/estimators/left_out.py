@@ -95,10 +95,10 @@ def left_out_in_memory(
         rows = state.grown.rows.cpu().numpy()
         y = np.zeros(len(state.y), dtype=np.int64)
         y[rows] = state.grown.y.cpu().numpy()
-        scores, learnt = None, None
+        scores, weights, learnt = None, None, None
         assert state.base is not None
-        if weights is not None:  # later examples have dense nodes, which know
-            weights = torch.cat([weights, weights.new_ones(len(y) - len(weights))])
+        if state.beliefs is not None:
+            weights = torch.cat([state.beliefs, state.beliefs.new_ones(len(y) - len(state.beliefs))])
         known = memory_left_out(state.base, state.grown, state.on_sphere)
         if known is not None:
             scores = known.new_zeros(len(y), known.shape[1]).index_copy_(0, state.grown.rows, known)
