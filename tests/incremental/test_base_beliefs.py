@@ -136,16 +136,18 @@ def test_base_nodes_that_are_fitted_again_believe_the_same(grows: bool, tmp_path
 # ---------------------------------------------------------------------------------------------------- output scale
 
 
-def scale_of(model: GPForestClassifier) -> float:
+def scale_of(model: Any) -> float:
     return float(model.kernel_.outputscale.detach())
 
 
-def test_a_base_session_of_few_rows_that_say_little_takes_the_smallest_scale() -> None:
+def test_a_base_session_of_few_rows_takes_the_scale_of_a_plain_fit() -> None:
     X, y, _ = task(wrong=0.0, shots=2, spread=3.0)
     assert scale_of(classifier().fit(X, y)) == pytest.approx(SCALES[0])
     assert scale_of(classifier(kernel=make_kernel("rbf", 3.0)).fit(X, y)) == pytest.approx(3.0)
     assert scale_of(classifier(prior_mean=None).fit(X, y)) == pytest.approx(10.0)
     assert scale_of(classifier().fit(X[::2], y[::2])) == pytest.approx(10.0)  # of which nothing is known left out
+    X, y, _ = task(wrong=0.0, shots=2, spread=0.1)
+    assert scale_of(classifier().fit(X, y)) == scale_of(classifier(grows=False).fit(X, y)) == pytest.approx(1.25)
     X, y, _ = task(wrong=0.0, shots=3, spread=3.0)
     assert scale_of(classifier().fit(X, y)) == pytest.approx(10.0)
 

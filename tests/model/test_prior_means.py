@@ -172,7 +172,7 @@ def test_what_is_kept_of_scores_that_come_in_parts(with_trees: bool, with_prior:
         assert means is not None
         for i, mean in enumerate(means.tolist()):
             assert mean == pytest.approx(slow_log_odds(tree, learnt, 0, i), abs=1e-10)
-    assert row_scores(parts, y, scores).spread is None
+    assert row_scores(parts, y, scores, spread=False).spread is None
 
 
 def test_a_table_refuses_scores_that_are_not_finite() -> None:

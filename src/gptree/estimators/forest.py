@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import copy
+import math
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
@@ -22,8 +24,6 @@ from gptree.estimators.answers import AnswersMixin
 from gptree.estimators.base import EXPERT_SWEEPS, TreeEstimator, change
 from gptree.estimators.evidence import (
     DEFAULT_SCALE,
-    LEAST_SPREAD,
-    SCALES,
     ScaleEvidence,
     choose,
     default_scale,
@@ -159,7 +159,7 @@ class _TreeClassifier(ForgetMixin, OpenSetMixin, AnswersMixin, ExplainMixin, Lef
                     codes,
                     classes.tolist(),
                     trees,
-                    self._base_kernel,
+                    partial(self._base_kernel, len(codes), len(classes)),
                     inference,
                     self.growth,
                     expert=expert,
@@ -198,10 +198,11 @@ class _TreeClassifier(ForgetMixin, OpenSetMixin, AnswersMixin, ExplainMixin, Lef
         state = FittedState(**fitted, y=codes, origins=origins)
         return state if names is None else with_ids(state, names)
 
-    def _base_kernel(self, spread: float) -> Kernel:
-        """Of a base session: one that says almost nothing where experts tell classes of few rows little apart."""
-        if self.kernel is None and self._inference().learn is None and spread < LEAST_SPREAD:
-            return as_kernel(make_kernel("rbf", SCALES[0]), *self._placement())
+    def _base_kernel(self, n_rows: int, n_classes: int, spread: float) -> Kernel:
+        """Of a base session: where classes have few rows, as without evidence, unless nothing is known left out."""
+        known = few_rows(n_rows, n_classes) and spread < math.inf
+        if self.kernel is None and self._inference().learn is None and known:
+            return as_kernel(make_kernel("rbf", default_scale(n_rows, n_classes, spread)), *self._placement())
         return self._kernel()
 
     def _scale_evidence(

@@ -110,7 +110,7 @@ def fit_prior(
     frequencies = log_frequencies(rows, n_classes)
     parts = ((some, fit.at(some)) for some in examples.chunks())
     prior = None if even(frequencies) else torch.as_tensor(frequencies).to(sphere)
-    found = row_scores(parts, rows.codes, sphere, trees, prior, examples.few)
+    found = row_scores(parts, rows.codes, sphere, trees, prior, spread=examples.few)
     spread = math.inf if found.spread is None else float(weighted_mean(found.spread, examples.weights))
     again = rows.held_out is None and fit.expert.knows_left_out(sphere, y)
     left_out = LeftOutScores(fit.expert, sphere, y, n_classes, rows.counted) if again else fit.left_out
@@ -119,7 +119,7 @@ def fit_prior(
     prior = ExpertPrior(fit.expert, left_out, found.odds, frequencies, spread=spread)
     if not bool(fit.usable.any()):
         return replace(prior, weights=torch.full_like(sphere[:, 0], ONE_SHOT_WEIGHT))
-    noise, beliefs = label_beliefs(found.own, n_classes, fit.usable, calibration, examples.weights, examples.few)
+    noise, beliefs = label_beliefs(found.own, n_classes, fit.usable, examples.few, calibration, examples.weights)
     return replace(prior, weights=beliefs, noise=noise, informed=True)
 
 

@@ -120,9 +120,9 @@ def label_beliefs(
     own: Tensor,
     n_classes: int,
     usable: Tensor,
+    few: bool,
     calibration: Tensor | None = None,
     counts: Tensor | None = None,
-    few: bool = False,
 ) -> tuple[float, Tensor | None]:
     """The share of wrong labels, and the belief that each is right, which is its likelihood weight at the nodes.
 
@@ -134,12 +134,12 @@ def label_beliefs(
         k.
     usable : bool tensor (n,)
         Whether anything of a row's class is left without it; of the others every label is believed.
+    few : bool
+        Whether the classes have few rows.
     calibration : bool tensor (n,), optional
         On which rows the share is estimated; all by default.
     counts : tensor (n,), optional
         How many times each row counts.
-    few : bool
-        Whether the classes have few rows.
 
     Returns
     -------

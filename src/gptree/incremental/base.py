@@ -142,9 +142,9 @@ def fit_base(
             learnt = None if even(frequencies) else torch.as_tensor(frequencies)
             like = left_out if isinstance(left_out, Tensor) else X
             prior = None if learnt is None else learnt.to(like)
-            found = row_scores(in_chunks(left_out), y, X, trees, prior, few)
+            found = row_scores(in_chunks(left_out), y, X, trees, prior, spread=few)
             odds = found.odds
-            _, beliefs = label_beliefs(found.own, len(labels), fit.usable, counts=weights, few=few)
+            _, beliefs = label_beliefs(found.own, len(labels), fit.usable, few, counts=weights)
             if found.spread is not None and bool(fit.usable.any()):
                 spread = float(weighted_mean(found.spread, weights))
     likelihood = likelihood_weights(weights, beliefs)

@@ -111,7 +111,8 @@ def row_scores(
     like: Tensor,
     trees: Sequence[ClassTree] = (),
     prior: Tensor | None = None,
-    spread: bool = False,
+    *,
+    spread: bool,
 ) -> RowScores:
     """Left-out class scores (n, C), read in parts: no array of that size is made.
 
