@@ -11,7 +11,14 @@ from torch import Tensor
 
 from gptree.experts import LDA, Examples, KernelDensity, KernelRidge, Pool, RandomFeatures, Ridge, pool, wrong_labels
 from gptree.experts.pool import FittedPool, pool_weights, pooled, robust_weights
-from gptree.experts.wrong_labels import is_clear, label_noise, likelihood, right_label
+from gptree.experts.wrong_labels import (
+    is_clear,
+    label_beliefs,
+    label_noise,
+    likelihood,
+    likelihood_weights,
+    right_label,
+)
 
 
 def scored_rows(wrong: float, n: int = 400, k: int = 8, seed: int = 0) -> tuple[Tensor, Tensor, np.ndarray]:
@@ -46,6 +53,28 @@ def test_right_labels_are_believed() -> None:
     assert label_noise(own, 8) == 0.0
     assert label_noise(own[:0], 8) == 0.0
     assert torch.equal(robust_weights(logs, y), pool_weights(logs, y))
+
+
+def test_beliefs_are_of_rows_whose_class_is_known_without_them() -> None:
+    logs, y, _ = scored_rows(0.25)
+    own = logs.sum(0).log_softmax(1).exp().gather(1, y[:, None])[:, 0]
+    usable, calibration, counts = torch.arange(400) % 5 > 0, torch.arange(400) % 2 > 0, 1.0 + torch.arange(400) % 3
+    noise, beliefs = label_beliefs(own, 8, usable, False, calibration, counts)
+    asked = [i for i in range(400) if i % 5 > 0 and i % 2 > 0]
+    assert noise == label_noise(own[asked], 8, counts[asked]) > 0.1
+    assert beliefs is not None
+    for i, belief in enumerate(beliefs.tolist()):
+        right = (1 - noise) * float(own[i])
+        assert belief == pytest.approx(right / (right + noise / 8) if i % 5 > 0 else 1.0, rel=1e-12)
+    assert label_beliefs(own, 8, usable, False, counts=counts)[0] == label_noise(own[usable], 8, counts[usable])
+    assert label_beliefs(own, 8, usable, False)[0] == label_noise(own[usable], 8)
+    assert label_beliefs(own, 8, torch.zeros(400, dtype=torch.bool), False) == (0.0, None)
+    assert likelihood_weights(None, None) is None
+    assert likelihood_weights(counts, None) is counts
+    assert likelihood_weights(None, beliefs) is beliefs
+    both = likelihood_weights(counts, beliefs)
+    assert both is not None
+    assert both.tolist() == [float(b * c) for b, c in zip(beliefs, counts, strict=True)]
 
 
 def test_one_row_is_no_evidence() -> None:

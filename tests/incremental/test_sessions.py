@@ -72,7 +72,7 @@ def fitted(inference=SWEEPS, with_experts: bool = True, growth: Growth = GROWTH)
         Y,
         LABELS,
         TREES,
-        KERNEL,
+        lambda spread: KERNEL,
         inference,
         growth,
         expert=base_experts(5) if with_experts else None,

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import gptree.model.prior_means
-from gptree.model import PathTable, training_log_odds
+from gptree.model import PathTable, row_scores, training_log_odds
 from gptree.tree import Chain, ClassTree, RandomBalanced, class_log_probabilities, node_log_odds
 
 
@@ -148,6 +148,31 @@ def test_a_table_of_paths_holds_what_dense_scores_give(scale: float, monkeypatch
             torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-10)
             assert torch.equal(part, one[torch.as_tensor(np.isin(mine, places))])
     assert sum(map(len, found.values)) == sum(int(tree.leaf_depth[tree.position[y]].sum()) for tree in trees)
+
+
+@pytest.mark.parametrize("with_trees", [True, False])
+@pytest.mark.parametrize("with_prior", [True, False])
+def test_what_is_kept_of_scores_that_come_in_parts(with_trees: bool, with_prior: bool) -> None:
+    """Own probabilities and spreads are of the scores as they are; the prior is in the prior means alone."""
+    trees = [random_tree(6, seed) for seed in (1, 2)] if with_trees else []
+    y, scores = np.random.default_rng(0).integers(0, 6, 20), random_scores(20, 6, 4)
+    prior = torch.linspace(-1.0, 2.0, 6, dtype=torch.float64) if with_prior else None
+    parts = [(rows, scores[rows]) for rows in torch.randperm(20, generator=torch.Generator().manual_seed(0)).split(7)]
+    found = row_scores(parts, y, scores, trees, prior, spread=True)
+    assert found.spread is not None
+    for i, c in enumerate(y):
+        row = scores[i].numpy()
+        assert float(found.own[i]) == pytest.approx(np.exp(row[c]) / np.exp(row).sum(), rel=1e-10)
+        assert float(found.spread[i]) == pytest.approx(np.sqrt(np.mean((row - row.mean()) ** 2)), rel=1e-10)
+    assert (found.odds is None) is not with_trees
+    learnt = scores if prior is None else scores + prior
+    for t, tree in enumerate(trees):
+        assert found.odds is not None
+        means = training_log_odds(tree, found.odds, [0], [np.arange(20)], t)[0]
+        assert means is not None
+        for i, mean in enumerate(means.tolist()):
+            assert mean == pytest.approx(slow_log_odds(tree, learnt, 0, i), abs=1e-10)
+    assert row_scores(parts, y, scores, spread=False).spread is None
 
 
 def test_a_table_refuses_scores_that_are_not_finite() -> None:

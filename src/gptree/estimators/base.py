@@ -351,9 +351,12 @@ class TreeEstimator(SettingsParameters, ClassifierMixin, BaseEstimator):
 
         Of each node: sweeps, bound, change, converged, jitter and r_hat where they apply, and the kind of posterior.
         Where `fit` chose the output scale: `scales`, the left-out NLL at each (`scale_nll`), the standard error of its
-        difference from the lowest (`scale_error`) and the number of left-out rows (`scale_rows`). Until classes change:
+        difference from the lowest (`scale_error`) and the number of left-out rows (`scale_rows`).
+
         `doubtful`, the numbers of the rows of `fit` whose labels may be wrong: by the left-out predictions of the
-        experts another label is ten times as probable, and a label at random would be likelier.
+        experts another label is ten times as probable, and a label at random would be likelier. Classes that come
+        later change nothing about it. Once classes have changed, `doubtful_later` (k, 2) are such rows that came
+        later: the number of the entry in `journal_`, and that of the row in what it was given.
         """
         state = self._state()
         model = state.model

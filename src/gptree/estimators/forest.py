@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import copy
+import math
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
@@ -20,7 +22,13 @@ from torch import Tensor
 
 from gptree.estimators.answers import AnswersMixin
 from gptree.estimators.base import EXPERT_SWEEPS, TreeEstimator, change
-from gptree.estimators.evidence import DEFAULT_SCALE, ScaleEvidence, choose, default_scale, left_out_losses
+from gptree.estimators.evidence import (
+    DEFAULT_SCALE,
+    ScaleEvidence,
+    choose,
+    default_scale,
+    left_out_losses,
+)
 from gptree.estimators.explain import ExplainMixin
 from gptree.estimators.feature_map import make_feature_map
 from gptree.estimators.forgetting import ForgetMixin
@@ -43,6 +51,7 @@ from gptree.estimators.validation import (
     to_numpy,
 )
 from gptree.experts import MANY_CLASSES, Expert, few_rows, fit_weighted
+from gptree.experts.wrong_labels import likelihood_weights
 from gptree.incremental import Entry, base_experts, fit_base
 from gptree.inference import FixedInducingPoints, Gibbs, Inference, LargeNodes, class_inducing
 from gptree.maths.kernels import as_kernel, check_kernel, make_kernel
@@ -150,7 +159,7 @@ class _TreeClassifier(ForgetMixin, OpenSetMixin, AnswersMixin, ExplainMixin, Lef
                     codes,
                     classes.tolist(),
                     trees,
-                    kernel,
+                    partial(self._base_kernel, len(codes), len(classes)),
                     inference,
                     self.growth,
                     expert=expert,
@@ -162,7 +171,7 @@ class _TreeClassifier(ForgetMixin, OpenSetMixin, AnswersMixin, ExplainMixin, Lef
                     **shared,
                 )
                 fitted |= {"base": base, "model": base.model, "experts": base.expert, "left_out": base.left_out}
-                fitted["weights"] = base.weights
+                fitted |= {"weights": base.weights, "beliefs": base.beliefs}
                 codes, origins = codes[rows], origins[rows]
             else:
                 rows = Rows(features, on_sphere(feature_map, features), given, codes, mask, counted, order)
@@ -176,16 +185,25 @@ class _TreeClassifier(ForgetMixin, OpenSetMixin, AnswersMixin, ExplainMixin, Lef
                 if inference.inducing is not None:
                     large_nodes, inducing = _inducing(inference, data.X, data.y, classes.tolist(), seed)
                     data = replace(data, inducing=inducing)
-                left_out, codes = prior.left_out, data.y
+                left_out, beliefs, codes = prior.left_out, prior.beliefs, data.y
                 if mask is not None:
                     origins, seen = origins[mask], torch.as_tensor(mask, device=features.device)
-                    left_out, counted = (None if each is None else each[seen] for each in (left_out, counted))
+                    known = left_out, counted, beliefs
+                    left_out, counted, beliefs = (None if each is None else each[seen] for each in known)
                 model = fit_forest(trees, data, kernel, inference, large_nodes=large_nodes, progress=advance, **shared)
-                fitted |= {"model": model, "experts": prior.experts, "left_out": left_out, "weights": counted}
+                fitted |= {"model": model, "experts": prior.experts, "left_out": left_out}
+                fitted |= {"weights": counted, "beliefs": beliefs}
                 fitted["log_frequencies"] = prior.log_frequencies
         _report_convergence(fitted["model"])
         state = FittedState(**fitted, y=codes, origins=origins)
         return state if names is None else with_ids(state, names)
+
+    def _base_kernel(self, n_rows: int, n_classes: int, spread: float) -> Kernel:
+        """Of a base session: where classes have few rows, as without evidence, unless nothing is known left out."""
+        known = few_rows(n_rows, n_classes) and spread < math.inf
+        if self.kernel is None and self._inference().learn is None and known:
+            return as_kernel(make_kernel("rbf", default_scale(n_rows, n_classes, spread)), *self._placement())
+        return self._kernel()
 
     def _scale_evidence(
         self,
@@ -281,10 +299,8 @@ def _training_data(rows: Rows, labels: list[Any], prior: ExpertPrior, log_prior:
         seen = torch.as_tensor(rows.held_out, device=rows.features.device)
         odds, beliefs = None if odds is None else odds.some(seen), None if beliefs is None else beliefs[seen]
         rows = rows.some(rows.held_out)
-    scores, weights = odds if odds is not None else with_prior(None, log_prior, rows.features), rows.counted
-    if beliefs is not None:
-        weights = beliefs if weights is None else beliefs * weights
-    return TrainingData(rows.features, rows.codes, labels, scores, weights)
+    scores = odds if odds is not None else with_prior(None, log_prior, rows.features)
+    return TrainingData(rows.features, rows.codes, labels, scores, likelihood_weights(rows.counted, beliefs))
 
 
 def _inducing(

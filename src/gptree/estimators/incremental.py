@@ -355,6 +355,7 @@ def grown_state(
             state.on_sphere,
             held_out=sum(journal[0].counts) > len(state.y),
             weights=state.weights,
+            beliefs=state.beliefs,
         )
         base = replace(base, _novelty=seen_by_base(state, base.exemplars), _staying=state.staying)
     if registry.novel and base.expert is not None and base.novel_experts is None:
@@ -412,6 +413,7 @@ def nbytes(state: FittedState) -> int:
         state.journal,
         state.left_out,
         state.weights,
+        state.beliefs,
     ]
     seen = set()
     while waiting:

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from gptree.estimators.base import TreeEstimator
 from gptree.estimators.state import FittedState, with_prior
+from gptree.experts.wrong_labels import likelihood_weights
 from gptree.incremental import GrownState, memory_left_out
 from gptree.inference import PredictAt
 from gptree.model import LeftOut, even, left_out_predictions
@@ -89,13 +90,15 @@ def left_out_in_memory(
     if state.log_frequencies is not None and not (even(state.log_frequencies) and state.class_log_prior is None):
         asked = 0.0 if state.class_log_prior is None else state.class_log_prior
         learnt = torch.as_tensor(state.log_frequencies - asked)
-    rows, weights = np.arange(len(y)), state.weights
+    rows, weights = np.arange(len(y)), likelihood_weights(state.weights, state.beliefs)
     if state.grown is not None:
         rows = state.grown.rows.cpu().numpy()
         y = np.zeros(len(state.y), dtype=np.int64)
         y[rows] = state.grown.y.cpu().numpy()
         scores, weights, learnt = None, None, None
         assert state.base is not None
+        if state.beliefs is not None:
+            weights = torch.cat([state.beliefs, state.beliefs.new_ones(len(y) - len(state.beliefs))])
         known = memory_left_out(state.base, state.grown, state.on_sphere)
         if known is not None:
             scores = known.new_zeros(len(y), known.shape[1]).index_copy_(0, state.grown.rows, known)

@@ -10,10 +10,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gptree.experts import Examples, Expert, Fit, FittedExpert, LeftOutScores
+from gptree.experts import Examples, Expert, FittedExpert, LeftOutScores
 from gptree.experts.calibration import weighted_mean
-from gptree.experts.wrong_labels import label_noise, right_label
-from gptree.model import PathOdds, PathTable, even
+from gptree.experts.wrong_labels import label_beliefs
+from gptree.model import PathOdds, even, row_scores
 from gptree.tree import ClassTree
 
 #: Likelihood weight of every point where all classes have one example: the experts decide, and the variances keep their
@@ -74,6 +74,11 @@ class ExpertPrior:
     informed: bool = False
     """Whether the left-out predictions know anything of the class they are asked about."""
 
+    @property
+    def beliefs(self) -> Tensor | None:
+        """(n,) `weights` where they are beliefs in labels: not where every class has one row."""
+        return self.weights if self.informed else None
+
 
 def fit_prior(
     expert: Expert | None,
@@ -103,19 +108,18 @@ def fit_prior(
     fit = expert.fit(examples)
     fit = fit.computed(n_classes)
     frequencies = log_frequencies(rows, n_classes)
-    own, spread, odds = _streamed(fit, examples, rows.codes, trees, frequencies)
+    parts = ((some, fit.at(some)) for some in examples.chunks())
+    prior = None if even(frequencies) else torch.as_tensor(frequencies).to(sphere)
+    found = row_scores(parts, rows.codes, sphere, trees, prior, spread=examples.few)
+    spread = math.inf if found.spread is None else float(weighted_mean(found.spread, examples.weights))
     again = rows.held_out is None and fit.expert.knows_left_out(sphere, y)
     left_out = LeftOutScores(fit.expert, sphere, y, n_classes, rows.counted) if again else fit.left_out
     if isinstance(left_out, LeftOutScores) and isinstance(fit.scores, torch.Tensor):
         left_out = left_out.knowing(fit.left_out)
-    prior = ExpertPrior(fit.expert, left_out, odds, frequencies, spread=spread)
+    prior = ExpertPrior(fit.expert, left_out, found.odds, frequencies, spread=spread)
     if not bool(fit.usable.any()):
         return replace(prior, weights=torch.full_like(sphere[:, 0], ONE_SHOT_WEIGHT))
-    asked = fit.usable if calibration is None else fit.usable & calibration
-    noise = label_noise(own[asked], n_classes, examples.weights[asked], examples.few)
-    if noise == 0.0:
-        return replace(prior, informed=True)
-    beliefs = torch.where(fit.usable, right_label(own, noise, n_classes), torch.ones_like(own))
+    noise, beliefs = label_beliefs(found.own, n_classes, fit.usable, examples.few, calibration, examples.weights)
     return replace(prior, weights=beliefs, noise=noise, informed=True)
 
 
@@ -124,22 +128,3 @@ def log_frequencies(rows: Rows, n_classes: int) -> np.ndarray:
     seen = rows if rows.held_out is None else rows.some(rows.held_out)
     counts = np.bincount(seen.codes, None if seen.counted is None else seen.counted.cpu().numpy(), n_classes)
     return np.log(counts / counts.sum())
-
-
-def _streamed(
-    fit: Fit, examples: Examples, codes: np.ndarray, trees: Sequence[ClassTree], frequencies: np.ndarray
-) -> tuple[Tensor, float, PathOdds | None]:
-    """The left-out probabilities of the rows' own classes (n,), the spread of few rows, and the log-odds on paths."""
-    own = torch.empty_like(examples.X[:, 0])
-    table = PathTable(trees, codes, examples.X) if trees else None
-    spread = torch.full_like(own, math.inf)
-    prior = None if even(frequencies) else torch.as_tensor(frequencies).to(examples.X)
-    for rows in examples.chunks():
-        scores = fit.at(rows)
-        if examples.few:
-            spread[rows] = scores.std(1, correction=0).to(spread)
-        log_p = None if table is None else table.add(rows, scores if prior is None else scores + prior)
-        if log_p is None or prior is not None:
-            log_p = scores.gather(1, examples.y[rows, None])[:, 0] - scores.logsumexp(1)
-        own[rows] = log_p.exp().to(own.dtype)
-    return own, float(weighted_mean(spread, examples.weights)), None if table is None else table.done()

@@ -15,7 +15,8 @@ from gptree.estimators.evidence import SCALES, ScaleEvidence
 from gptree.estimators.feature_map import SphereMap, UnitLength, all_finite
 from gptree.estimators.row_order import direction, in_order, merged_examples
 from gptree.experts import MANY_CLASSES, FittedExpert, FittedPool, LeftOutScores, in_chunks
-from gptree.incremental import BaseState, ClassRegistry, Entry, GrownState, replay, with_classes
+from gptree.experts.examples import row_chunks
+from gptree.incremental import BaseState, ClassRegistry, Entry, GrownState, memory_scores, replay, with_classes
 from gptree.inference import PredictAt
 from gptree.maths.sphere import unit_length
 from gptree.model import Beam, ForestModel, Prediction, StayingNodes
@@ -100,6 +101,8 @@ class FittedState:
     """The model of the journal's classes; None until the first operation."""
     weights: Tensor | None = None
     """(n,) how many times each row of `fit` counts; None is once."""
+    beliefs: Tensor | None = None
+    """(n,) the belief that the label of each row of `fit` is right; None is 1."""
     encoder: Mapping[str, Any] | None = None
     """The description of the encoder that gave the features, see `gptree.embed`; None if that is not known."""
     evidence: ScaleEvidence | None = None
@@ -219,15 +222,51 @@ def left_out_diagnostics(state: FittedState) -> dict[str, np.ndarray]:
             "scale_error": evidence.error,
             "scale_rows": np.array([evidence.rows]),
         }
-    if state.left_out is not None and len(state.left_out) == len(state.y) and state.grown is None:
-        y = torch.as_tensor(state.y, device=state.X.device)
-        doubtful = np.zeros(len(y), dtype=bool)
-        for rows, log_p in in_chunks(state.left_out):
-            own, best = log_p.gather(1, y[rows, None])[:, 0].exp(), log_p.amax(1).exp()
-            doubtful[rows.cpu()] = ((own < 1 / len(state.classes)) & (own < DOUBTFUL * best)).cpu().numpy()
-        single = np.bincount(state.y)[state.y] == 1  # of which nothing is known without the row
-        found["doubtful"] = np.sort(state.origins[doubtful & ~single, 1])
+    doubted = _doubted(state)
+    if doubted is None:
+        return found
+    origins = state.origins[doubted]
+    later = origins[:, 0] > 0
+    found["doubtful"] = np.sort(origins[~later, 1])
+    if state.grown is not None:
+        found["doubtful_later"] = origins[later][np.lexsort(origins[later].T[::-1])]
     return found
+
+
+def _doubted(state: FittedState) -> np.ndarray | None:
+    """Which rows of the features have labels that are doubtful (N,), if experts can say.
+
+    Rows of `fit` are judged as after `fit`, among the classes of it that are still there: what comes later brings no
+    doubt about them. Later rows are judged among all classes.
+    """
+    base, grown = state.base, state.grown
+    left_out, y = (state.left_out, state.y) if base is None else (base.left_out, base.y.cpu().numpy())
+    if left_out is None or len(left_out) != len(y):
+        return None
+    doubted = np.zeros(len(state.y), dtype=bool)
+    kept = None if grown is None else [c.number for c in grown.registry.base]
+    codes = torch.as_tensor(state.y[: len(y)], device=state.X.device)
+    for rows, log_p in in_chunks(left_out):
+        there = codes[rows] >= 0
+        if kept is not None and len(kept) < log_p.shape[1]:
+            log_p = log_p[:, kept].log_softmax(1)
+        doubted[rows[there].cpu().numpy()] = _is_doubtful(log_p[there], codes[rows[there]])
+    doubted[: len(y)] &= np.bincount(y)[y] > 1  # of a single one nothing is known without the row
+    if base is None or grown is None or len(state.y) == len(y):
+        return doubted
+    scores = memory_scores(base, grown, state.on_sphere)
+    assert scores is not None
+    later, several = (grown.rows >= len(y)).nonzero()[:, 0], torch.bincount(grown.y) > 1
+    for some in row_chunks(later, len(state.classes)):
+        judged = _is_doubtful(scores(some), grown.y[some]) & several[grown.y[some]].cpu().numpy()
+        doubted[grown.rows[some].cpu().numpy()] = judged
+    return doubted
+
+
+def _is_doubtful(log_p: Tensor, y: Tensor) -> np.ndarray:
+    """Of left-out log-probabilities (r, C) and labels y (r,): (r,) booleans, see `DOUBTFUL`."""
+    own, best = log_p.gather(1, y[:, None])[:, 0].exp(), log_p.amax(1).exp()
+    return ((own < 1 / log_p.shape[1]) & (own < DOUBTFUL * best)).cpu().numpy()
 
 
 def with_ids(state: FittedState, ids: Sequence[str]) -> FittedState:

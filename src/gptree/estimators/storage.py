@@ -64,8 +64,9 @@ _BASE_TENSORS = {
     "left_out": Array("N C", most=1e-3),
     "spreads": Array("C", least=0),
     "weights": Array("N", least=1e-7, most=1e16),
+    "beliefs": Array("N", least=0, most=1.001),
 }
-_OPTIONAL = ("left_out", "spreads", "weights")
+_OPTIONAL = ("left_out", "spreads", "weights", "beliefs")
 _GROWN = {
     "rows": Array("n", below="N", distinct=True),
     "y": Array("n", below="C"),
@@ -160,7 +161,7 @@ def state_to_parts(state: FittedState) -> tuple[dict[str, Any], dict[str, Tensor
         tensors |= present(f"journal.{i}", features=entry.features, weights=entry.weights)
     if state.base is None:
         left_out = state.left_out if isinstance(state.left_out, Tensor) else None
-        tensors |= present("fit", left_out=left_out, weights=state.weights)
+        tensors |= present("fit", left_out=left_out, weights=state.weights, beliefs=state.beliefs)
     if state.grown is not None:
         tensors |= present("grown", **{name: getattr(state.grown, name) for name in _GROWN})
     if state.class_log_prior is not None:
@@ -188,6 +189,7 @@ def state_from_parts(
             base = replace(base, left_out=left_out)
     left_out = _optional("fit.left_out", Array("N C", most=1e-3), tensors, sizes)
     weights = _optional("fit.weights", _BASE_TENSORS["weights"], tensors, sizes)
+    beliefs = _optional("fit.beliefs", _BASE_TENSORS["beliefs"], tensors, sizes)
     prior = _optional("class_log_prior", Array("C", most=0), tensors, sizes)
     known: Sizes = {"C": len(journal[0].labels)}
     frequencies = _optional("fit.log_frequencies", Array("C", most=0), tensors, known)
@@ -205,6 +207,7 @@ def state_from_parts(
         log_frequencies=None if frequencies is None else frequencies.numpy(),
         base=base,
         weights=_placed(weights, device) if base is None else base.weights,
+        beliefs=_placed(beliefs, device) if base is None else base.beliefs,
         encoder=None if document["encoder"] is None else check_encoder(document["encoder"], sizes["d"]),
     )
     if "grown.rows" in tensors:

@@ -86,7 +86,7 @@ def _check_base(state: FittedState, base: BaseState, registry: ClassRegistry) ->
     everybody = torch.arange(base.n_classes, device=exemplars.device)
     ensure(torch.equal(exemplars.unique_consecutive(), everybody), "the exemplars are not class after class.")
     taught = [each for e in state.journal for each in (e.features, e.weights)]
-    floats = [state.X, base.stands_for, base.exemplar_weights, base.weights, *taught]
+    floats = [state.X, base.stands_for, base.exemplar_weights, base.weights, base.beliefs, *taught]
     ensure(all(each is None or each.dtype == X.dtype for each in floats), "arrays differ in precision.")
     ensure((base.expert is None) == (base.left_out is None), "left-out predictions and experts of the base differ.")
     ensure((base.expert is None) == (state.experts is None), "only one of base session and model has experts.")

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 
+import torch
 from torch import Tensor
 
 from gptree.experts.calibration import weighted_mean
@@ -113,3 +114,58 @@ def label_noise(own: Tensor, n_classes: int, counts: Tensor | None = None, few: 
     # what is compared with may not be sure of anything either: it has seen one row more, of any label
     gain = likelihood(own, noise, n_classes) - likelihood(own, 1 / (total + 1), n_classes)
     return noise if is_clear(gain, counts, few) else 0.0
+
+
+def label_beliefs(
+    own: Tensor,
+    n_classes: int,
+    usable: Tensor,
+    few: bool,
+    calibration: Tensor | None = None,
+    counts: Tensor | None = None,
+) -> tuple[float, Tensor | None]:
+    """The share of wrong labels, and the belief that each is right, which is its likelihood weight at the nodes.
+
+    Parameters
+    ----------
+    own : tensor (n,)
+        Left-out probabilities of the rows' own labels.
+    n_classes : int
+        k.
+    usable : bool tensor (n,)
+        Whether anything of a row's class is left without it; of the others every label is believed.
+    few : bool
+        Whether the classes have few rows.
+    calibration : bool tensor (n,), optional
+        On which rows the share is estimated; all by default.
+    counts : tensor (n,), optional
+        How many times each row counts.
+
+    Returns
+    -------
+    ε, and a tensor (n,); None where ε is 0
+    """
+    asked = usable if calibration is None else usable & calibration
+    noise = label_noise(own[asked], n_classes, None if counts is None else counts[asked], few)
+    if noise == 0.0:
+        return noise, None
+    return noise, torch.where(usable, right_label(own, noise, n_classes), torch.ones_like(own))
+
+
+def likelihood_weights(counts: Tensor | None, beliefs: Tensor | None) -> Tensor | None:
+    """How much rows count at the nodes, (n,); None is once each.
+
+    Parameters
+    ----------
+    counts : tensor (n,) or None
+        How many times each row counts; None is once.
+    beliefs : tensor (n,) or None
+        The belief that its label is right; None is 1.
+
+    Returns
+    -------
+    tensor (n,) or None
+    """
+    if counts is None or beliefs is None:
+        return counts if beliefs is None else beliefs
+    return beliefs * counts

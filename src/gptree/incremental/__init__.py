@@ -11,7 +11,7 @@ from gptree.incremental.base import (
 from gptree.incremental.exemplars import Herding, KMeansExemplars, KMeansPlusPlusExemplars, Selection, condensed
 from gptree.incremental.journal import BaseClass, ClassRegistry, Entry, NovelClass, replay, with_classes
 from gptree.incremental.kernels import joined_kernels
-from gptree.incremental.memory import memory_left_out
+from gptree.incremental.memory import memory_left_out, memory_scores
 from gptree.incremental.sessions import grow
 from gptree.incremental.state import BaseState, GrownState, GrowthConfig, Novelty
 from gptree.incremental.strategies import (
@@ -57,6 +57,7 @@ __all__ = [
     "joined_kernels",
     "left_out_again",
     "memory_left_out",
+    "memory_scores",
     "replay",
     "with_classes",
     "with_novel_experts",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -28,10 +29,13 @@ from gptree.experts import (
     Pool,
     RandomFeatures,
     Ridge,
+    few_rows,
     in_chunks,
 )
 from gptree.experts.base import MAX_DOUBLE_SIZE
+from gptree.experts.calibration import weighted_mean
 from gptree.experts.examples import MANY_CLASSES
+from gptree.experts.wrong_labels import label_beliefs, likelihood_weights
 from gptree.incremental.episodes import RANDOM_LDA, learn_novel_experts
 from gptree.incremental.exemplars import Exemplars, select_exemplars
 from gptree.incremental.memorised import class_spreads
@@ -50,14 +54,13 @@ from gptree.inference import (
 from gptree.model import (
     ForestModel,
     LeftOut,
-    PathOdds,
-    PathTable,
     TrainingData,
     distance_rows,
     even,
     fit_forest,
     known_signs,
     left_out_predictions,
+    row_scores,
 )
 from gptree.tree import ClassTree, label_hashes
 
@@ -84,7 +87,7 @@ def fit_base(
     y: np.ndarray,
     labels: Sequence[Any],
     trees: Sequence[ClassTree],
-    kernel: Kernel,
+    kernel_for: Callable[[float], Kernel],
     inference: Inference,
     growth: Growth,
     *,
@@ -105,9 +108,11 @@ def fit_base(
     Nodes see all examples, through the exemplars of their classes as inducing points. An inference without such a
     form (Gibbs sampling) leaves the base to coordinate ascent, as in the paper, and is for classes that arrive later.
     Where some examples are `held_out` (n,), the others are for the experts alone. `expert` gives the prior means of the
-    base classes, or None for zero means. `weights` (n,) say how many times each example counts.
+    base classes, or None for zero means. `weights` (n,) say how many times each example counts; at the nodes, times the
+    belief that its label is right. `kernel_for` gives the kernel, from the mean number of nats by which the experts'
+    left-out scores of an example differ over the classes; infinity unless classes have few examples.
     """
-    hashes = label_hashes(labels)
+    hashes, few = label_hashes(labels), few_rows(len(X), len(labels))
     sphere = on_sphere(X)
     exemplars = select_exemplars(
         sphere.cpu().numpy(), y, growth.exemplars, growth.selection, hashes, seed, held_out, _numpy(weights)
@@ -127,19 +132,27 @@ def fit_base(
         weights = None if weights is None else weights[chosen]
         fit = None if fit is None else fit.some(chosen.nonzero()[:, 0])
         places = np.cumsum(held_out)[places] - 1
-    left_out, learnt, odds, frequencies = None, None, None, None
+    left_out, learnt, odds, beliefs, frequencies, spread = None, None, None, None, None, math.inf
     if fit is not None:
-        left_out = learnt = _left_out(fit, sphere, codes, len(labels))
+        left_out = _left_out(fit, sphere, codes, len(labels))
         if len(labels) > 1:
             counts = np.bincount(y, _numpy(weights))
             frequencies = np.log(counts / counts.sum())
-            learnt = _as_learnt(left_out, frequencies)
-            odds = _path_odds(trees, learnt, y, X)
-    data = TrainingData(X, y, labels, odds, weights, inducing=places)
+            # nodes must not learn how large classes are, see `fit_prior`
+            learnt = None if even(frequencies) else torch.as_tensor(frequencies)
+            like = left_out if isinstance(left_out, Tensor) else X
+            prior = None if learnt is None else learnt.to(like)
+            found = row_scores(in_chunks(left_out), y, X, trees, prior, spread=few)
+            odds = found.odds
+            _, beliefs = label_beliefs(found.own, len(labels), fit.usable, few, counts=weights)
+            if found.spread is not None and bool(fit.usable.any()):
+                spread = float(weighted_mean(found.spread, weights))
+    likelihood = likelihood_weights(weights, beliefs)
+    data = TrainingData(X, y, labels, odds, likelihood, inducing=places)
     model = fit_forest(
         trees,
         data,
-        kernel,
+        kernel_for(spread),
         inference if inference.sparse else CoordinateAscent(),
         large_nodes=FixedInducingPoints(inducing=512, fewer=InducingPoints().points),
         memory_budget=memory_budget,
@@ -157,8 +170,7 @@ def fit_base(
             kept = fit.some(rows).left_out if isinstance(left_out, FitScores) else left_out[rows].to(X.dtype)
     novelty = None
     if len(rows) < len(codes):  # the others are looked at while they are there
-        prior = None if learnt is left_out or frequencies is None else torch.as_tensor(frequencies)
-        seen = left_out_predictions(model, y, left_out, weights, predict_at, dense=False, learnt_prior=prior)
+        seen = left_out_predictions(model, y, left_out, likelihood, predict_at, dense=False, learnt_prior=learnt)
         novelty = _novelty(seen, sphere, codes, places[distance_rows(y[places], len(labels))], rows)
     base = BaseState(
         keys=tuple(labels),
@@ -173,6 +185,7 @@ def fit_base(
         novelty=novelty,
         spreads=spreads,
         weights=None if weights is None else weights[rows],
+        beliefs=None if beliefs is None else beliefs[rows],
     )
     return base, exemplars.rows, frequencies
 
@@ -195,7 +208,7 @@ def base_novelty(
         learnt = None
         if base.left_out is not None and log_frequencies is not None and not even(log_frequencies):
             learnt = torch.as_tensor(log_frequencies)
-        given = y, base.left_out, base.weights, predict_at
+        given = y, base.left_out, base.likelihood, predict_at
         seen = left_out_predictions(base.model, *given, base.staying, dense=False, learnt_prior=learnt)
         points = distance_rows(y, base.n_classes)
         base._novelty[predict_at] = _novelty(seen, on_sphere(base.X), base.y, points, base.exemplars)
@@ -219,6 +232,7 @@ def base_of(
     on_sphere: Callable[[Tensor], Tensor],
     held_out: bool,
     weights: Tensor | None = None,
+    beliefs: Tensor | None = None,
 ) -> BaseState:
     """A model that was fitted without growth, with all its examples, as the base of one that grows."""
     X = model.predictor.grams.X
@@ -241,6 +255,7 @@ def base_of(
         novel_experts=None,
         spreads=None if held_out else class_spreads(sphere, codes, len(labels), weights),
         weights=weights,
+        beliefs=beliefs,
     )
 
 
@@ -306,24 +321,6 @@ def _left_out(fit: Fit, X: Tensor, y: Tensor, n_classes: int) -> Tensor | FitSco
     """Left-out log-probabilities at the examples; of many, computed when asked for."""
     few = len(X) * n_classes <= MAX_DOUBLE_SIZE
     return fit.left_out if few else FitScores(fit.expert, X, y, n_classes, fit=fit)
-
-
-def _as_learnt(left_out: Tensor | LeftOutScores, log_frequencies: np.ndarray) -> Tensor | LeftOutScores:
-    """The scores around which nodes are fitted: they must not learn how large classes are, see `fit_prior`."""
-    if even(log_frequencies):
-        return left_out
-    prior = torch.as_tensor(log_frequencies)
-    if isinstance(left_out, Tensor):
-        return left_out + prior.to(left_out)
-    return left_out.with_prior(prior.to(left_out.X)[None])
-
-
-def _path_odds(trees: Sequence[ClassTree], learnt: Tensor | LeftOutScores, y: np.ndarray, X: Tensor) -> PathOdds:
-    """Prior means on the paths of the examples' own classes."""
-    table = PathTable(trees, y, X)
-    for rows, scores in in_chunks(learnt):
-        table.add(rows, scores)
-    return table.done()
 
 
 def _lighter(expert: FittedExpert) -> FittedExpert:

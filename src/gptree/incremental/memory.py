@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from gptree.experts import FittedBaseNovelExpert, FittedExpert
-from gptree.experts.base import LeftOutAt
+from gptree.experts.base import LeftOutAt, dense_left_out
 from gptree.incremental.journal import BaseClass, ClassRegistry
 from gptree.incremental.state import BaseState, GrownState
 
@@ -81,19 +81,29 @@ def _twins(base: BaseState, registry: ClassRegistry, n_later: int) -> Tensor:
 
 def memory_left_out(base: BaseState, grown: GrownState, on_sphere: Callable[[Tensor], Tensor]) -> Tensor | None:
     """Left-out class log-probabilities (n, C) of a grown model at the examples in memory; None for zero prior means."""
-    if grown.left_out is not None or base.expert is None:
+    if grown.left_out is not None:
         return grown.left_out
+    scores = memory_scores(base, grown, on_sphere)
+    return None if scores is None else dense_left_out(scores, len(grown.rows), grown.rows.device)
+
+
+def memory_scores(base: BaseState, grown: GrownState, on_sphere: Callable[[Tensor], Tensor]) -> LeftOutAt | None:
+    """The same at examples in memory by their numbers."""
+    if grown.left_out is not None:
+        return grown.left_out.__getitem__
+    if base.expert is None:
+        return None
     memory, registry = Memory.of(base, grown.registry), grown.registry
-    later, m = on_sphere(memory.later), memory.n_exemplars
+    later = on_sphere(memory.later)
+    scores = base_scores(base, memory, later)
     if not registry.novel:
-        return base_left_out(base, memory, memory.rows[:m], later)
+        return scores
     assert base.novel_experts is not None
     assert isinstance(grown.expert, FittedBaseNovelExpert)
-    scores = base_scores(base, memory, later)
     if grown._table is not None:
-        return grown.expert.known_scores(scores, grown._table).dense()
+        return grown.expert.known_scores(scores, grown._table).at
     known = memory.kept, later, memory.later_y, scores, memory.weights
-    return base.novel_experts.left_out(grown.expert, *known, base_at_arrivals(base, registry, later)).dense()
+    return base.novel_experts.left_out(grown.expert, *known, base_at_arrivals(base, registry, later)).at
 
 
 def base_at_arrivals(base: BaseState, registry: ClassRegistry, later: Tensor) -> Tensor | None:

@@ -188,7 +188,7 @@ def _refitted(
 ) -> _Frozen:
     """Base nodes on the paths of classes with further examples, fitted again to all rows that are kept of the base.
 
-    A row stands for several examples, which its likelihood weight says.
+    A row stands for several examples, which its likelihood weight says, times the belief in its label.
     """
     n_extra = sum(len(c.origins) for c in registry.base)
     held = (memory.place[base.y] >= 0).nonzero()[:, 0]
@@ -201,6 +201,8 @@ def _refitted(
     if scores is not None and not config.learns_sizes:
         scores = scores + torch.bincount(y, weights).log().to(scores)
     keys = [base.keys[c.number] for c in registry.base]
+    if base.beliefs is not None:
+        weights = weights * torch.cat([base.beliefs[held], torch.ones_like(memory.later_weights[:n_extra])])
     data = TrainingData(memory.features[rows], y.cpu().numpy(), keys, scores, weights)
     numbers = [i for i, c in enumerate(registry.base) if c.number in touched]
     known = [

@@ -12,7 +12,7 @@ from gptree.model.leave_one_out import (
 )
 from gptree.model.node_data import TrainingData, node_problems
 from gptree.model.prediction import Prediction, unit_rows
-from gptree.model.prior_means import PathOdds, PathTable, even, training_log_odds
+from gptree.model.prior_means import PathOdds, PathTable, RowScores, even, row_scores, training_log_odds
 from gptree.model.strangers import (
     Distances,
     KnownSigns,
@@ -33,6 +33,7 @@ __all__ = [
     "PathOdds",
     "PathTable",
     "Prediction",
+    "RowScores",
     "StayingNodes",
     "TrainingData",
     "choose_weight",
@@ -44,6 +45,7 @@ __all__ = [
     "node_problems",
     "novelty",
     "novelty_threshold",
+    "row_scores",
     "signs",
     "smallest_share",
     "training_log_odds",

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -83,6 +84,68 @@ class PathTable:
     def done(self) -> PathOdds:
         """The table, when all rows were added."""
         return PathOdds(tuple(map(finite_means, self._values)), tuple(self._starts))
+
+
+@dataclass(frozen=True, eq=False)
+class RowScores:
+    """What is kept of left-out class scores of training rows.
+
+    Attributes
+    ----------
+    own : tensor (n,)
+        Probabilities of the rows' own classes.
+    odds : PathOdds or None
+        Prior means on the paths of these; None without trees.
+    spread : tensor (n,) or None
+        By how many nats the scores of a row differ over the classes, where it was asked.
+    """
+
+    own: Tensor
+    odds: PathOdds | None
+    spread: Tensor | None
+
+
+def row_scores(
+    parts: Iterable[tuple[Tensor, Tensor]],
+    y: np.ndarray,
+    like: Tensor,
+    trees: Sequence[ClassTree] = (),
+    prior: Tensor | None = None,
+    *,
+    spread: bool,
+) -> RowScores:
+    """Left-out class scores (n, C), read in parts: no array of that size is made.
+
+    Parameters
+    ----------
+    parts : iterable of tensors (r,) and (r, C)
+        Rows, each once, and their scores.
+    y : int array (n,)
+        The classes of the rows.
+    like : tensor
+        Of the dtype and device wanted.
+    trees : sequence of ClassTree
+    prior : tensor (C,), optional
+        Added to the scores in the prior means.
+    spread : bool
+        Whether the spreads are asked for.
+
+    Returns
+    -------
+    RowScores
+    """
+    codes = torch.as_tensor(y, device=like.device)
+    own = like.new_empty(len(y))
+    spreads = like.new_full((len(y),), math.inf) if spread else None
+    table = PathTable(trees, y, like) if trees else None
+    for rows, scores in parts:
+        if spreads is not None:
+            spreads[rows] = scores.std(1, correction=0).to(spreads)
+        log_p = None if table is None else table.add(rows, scores if prior is None else scores + prior)
+        if log_p is None or prior is not None:
+            log_p = scores.gather(1, codes[rows, None])[:, 0] - scores.logsumexp(1)
+        own[rows] = log_p.exp().to(own.dtype)
+    return RowScores(own, None if table is None else table.done(), spreads)
 
 
 def training_log_odds(
