@@ -14,6 +14,7 @@ from gptree.experts import Examples, Expert, Fit, FittedExpert, LeftOutScores
 from gptree.experts.calibration import weighted_mean
 from gptree.experts.wrong_labels import label_noise, right_label
 from gptree.model import PathOdds, PathTable, even
+from gptree.progress import Advance, Progress, silent
 from gptree.tree import ClassTree
 
 #: Likelihood weight of every point where all classes have one example: the experts decide, and the variances keep their
@@ -81,6 +82,7 @@ def fit_prior(
     n_classes: int,
     trees: Sequence[ClassTree] = (),
     few: bool | None = None,
+    progress: Progress = silent,
 ) -> ExpertPrior:
     """Fit the source of prior means, and see which labels are to be believed.
 
@@ -100,10 +102,11 @@ def fit_prior(
     calibration = None if rows.held_out is None else torch.as_tensor(rows.held_out, device=sphere.device)
     about = {"calibration": calibration, "weights": rows.counted, "few": few}
     examples = Examples.of(sphere, y, n_classes, raw=lambda: rows.raw, **about)
+    progress("fitting experts", None)
     fit = expert.fit(examples)
+    frequencies, advance = log_frequencies(rows, n_classes), progress("scoring rows", len(examples))
     fit = fit.computed(n_classes)
-    frequencies = log_frequencies(rows, n_classes)
-    own, spread, odds = _streamed(fit, examples, rows.codes, trees, frequencies)
+    own, spread, odds = _streamed(fit, examples, rows.codes, trees, frequencies, advance)
     again = rows.held_out is None and fit.expert.knows_left_out(sphere, y)
     left_out = LeftOutScores(fit.expert, sphere, y, n_classes, rows.counted) if again else fit.left_out
     if isinstance(left_out, LeftOutScores) and isinstance(fit.scores, torch.Tensor):
@@ -127,7 +130,12 @@ def log_frequencies(rows: Rows, n_classes: int) -> np.ndarray:
 
 
 def _streamed(
-    fit: Fit, examples: Examples, codes: np.ndarray, trees: Sequence[ClassTree], frequencies: np.ndarray
+    fit: Fit,
+    examples: Examples,
+    codes: np.ndarray,
+    trees: Sequence[ClassTree],
+    frequencies: np.ndarray,
+    advance: Advance,
 ) -> tuple[Tensor, float, PathOdds | None]:
     """The left-out probabilities of the rows' own classes (n,), the spread of few rows, and the log-odds on paths."""
     own = torch.empty_like(examples.X[:, 0])
@@ -142,4 +150,5 @@ def _streamed(
         if log_p is None or prior is not None:
             log_p = scores.gather(1, examples.y[rows, None])[:, 0] - scores.logsumexp(1)
         own[rows] = log_p.exp().to(own.dtype)
+        advance(len(rows))
     return own, float(weighted_mean(spread, examples.weights)), None if table is None else table.done()

@@ -59,6 +59,7 @@ from gptree.model import (
     known_signs,
     left_out_predictions,
 )
+from gptree.progress import Advance, Progress, silent
 from gptree.tree import ClassTree, label_hashes
 
 #: Many examples a class and one covariance: less shrinkage is needed than with few.
@@ -96,7 +97,7 @@ def fit_base(
     memory_budget: int,
     n_jobs: int | None,
     seed: int,
-    progress: Callable[[int], None] | None,
+    progress: Progress = silent,
 ) -> tuple[BaseState, np.ndarray, np.ndarray | None]:
     """Fit the base classes, learn what novel classes will need, and keep the exemplars alone; also their rows in X.
 
@@ -109,14 +110,17 @@ def fit_base(
     """
     hashes = label_hashes(labels)
     sphere = on_sphere(X)
+    progress("choosing exemplars", None)
     exemplars = select_exemplars(
         sphere.cpu().numpy(), y, growth.exemplars, growth.selection, hashes, seed, held_out, _numpy(weights)
     )
     codes = torch.as_tensor(y, device=X.device)
     fit, novel_experts = None, None
     if expert is not None:
+        progress("fitting experts", None)
         fit = _base_experts(expert, sphere, codes, len(labels), exemplars, held_out, weights)
         of_base = sphere, codes, exemplars, hashes
+        progress("rehearsing novel classes", None)
         novel_experts = learn_novel_experts(*of_base, growth, seed, fit.expert, held_out, weights)
     several = torch.bincount(codes, minlength=len(labels)) > 1
     spreads = class_spreads(sphere, codes, len(labels), weights) if held_out is None else None
@@ -129,12 +133,13 @@ def fit_base(
         places = np.cumsum(held_out)[places] - 1
     left_out, learnt, odds, frequencies = None, None, None, None
     if fit is not None:
+        advance = progress("scoring rows", len(codes))
         left_out = learnt = _left_out(fit, sphere, codes, len(labels))
         if len(labels) > 1:
             counts = np.bincount(y, _numpy(weights))
             frequencies = np.log(counts / counts.sum())
             learnt = _as_learnt(left_out, frequencies)
-            odds = _path_odds(trees, learnt, y, X)
+            odds = _path_odds(trees, learnt, y, X, advance)
     data = TrainingData(X, y, labels, odds, weights, inducing=places)
     model = fit_forest(
         trees,
@@ -157,6 +162,7 @@ def fit_base(
             kept = fit.some(rows).left_out if isinstance(left_out, FitScores) else left_out[rows].to(X.dtype)
     novelty = None
     if len(rows) < len(codes):  # the others are looked at while they are there
+        progress("looking for strangers", None)
         prior = None if learnt is left_out or frequencies is None else torch.as_tensor(frequencies)
         seen = left_out_predictions(model, y, left_out, weights, predict_at, dense=False, learnt_prior=prior)
         novelty = _novelty(seen, sphere, codes, places[distance_rows(y[places], len(labels))], rows)
@@ -318,11 +324,14 @@ def _as_learnt(left_out: Tensor | LeftOutScores, log_frequencies: np.ndarray) ->
     return left_out.with_prior(prior.to(left_out.X)[None])
 
 
-def _path_odds(trees: Sequence[ClassTree], learnt: Tensor | LeftOutScores, y: np.ndarray, X: Tensor) -> PathOdds:
+def _path_odds(
+    trees: Sequence[ClassTree], learnt: Tensor | LeftOutScores, y: np.ndarray, X: Tensor, advance: Advance
+) -> PathOdds:
     """Prior means on the paths of the examples' own classes."""
     table = PathTable(trees, y, X)
     for rows, scores in in_chunks(learnt):
         table.add(rows, scores)
+        advance(len(rows))
     return table.done()
 
 
