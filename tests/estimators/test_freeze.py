@@ -77,6 +77,16 @@ def test_grown_models(grown: Any) -> None:
     np.testing.assert_allclose(later.freeze()(torch.tensor(NEW)).numpy(), later.predict_proba(NEW), rtol=0, atol=1e-12)
 
 
+@pytest.mark.parametrize("family", [GPTreeClassifier, GPForestClassifier])
+@pytest.mark.parametrize("growth", [None, Growth(3)])
+def test_grown_models_in_single_precision(family: Any, growth: Growth | None) -> None:
+    model = fitted(family(growth=growth), BASE).add_classes(X[~BASE], Y[~BASE])
+    single = model.freeze("float32")
+    assert {b.dtype for b in single.buffers() if b.is_floating_point()} == {torch.float32}
+    found = single(torch.tensor(NEW, dtype=torch.float32)).numpy()
+    np.testing.assert_allclose(found, model.predict_proba(NEW), rtol=0, atol=1e-5)
+
+
 def test_it_learns_nothing_later_and_shares_nothing() -> None:
     model = fitted(GPForestClassifier(), BASE)
     frozen, before = model.freeze(), model.predict_proba(NEW)

@@ -212,16 +212,19 @@ def test_what_an_operation_cannot_do_changes_nothing(kind: str) -> None:
 
 
 @each_kind
-def test_a_failure_in_the_middle_changes_nothing(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("error", [MemoryError, KeyboardInterrupt])
+def test_a_failure_in_the_middle_changes_nothing(
+    kind: str, error: type[BaseException], monkeypatch: pytest.MonkeyPatch
+) -> None:
     model = start(kind)
     before, probabilities = dict(vars(model)), bits(model)
 
     def fail(*_: Any, **__: Any) -> None:
-        raise MemoryError("none left")
+        raise error
 
     with monkeypatch.context() as patch:
         patch.setattr("gptree.incremental.sessions.fit_nodes", fail)
-        with pytest.raises(MemoryError):
+        with pytest.raises(error):
             add(model, 6, 7)
     assert all(vars(model)[name] is value for name, value in before.items())
     assert bits(model) == probabilities

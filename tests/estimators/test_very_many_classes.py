@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from joblib import Parallel
+from joblib import Parallel, parallel_config
 from joblib.externals.loky.process_executor import TerminatedWorkerError
 from sklearn.naive_bayes import GaussianNB
 
@@ -191,7 +191,7 @@ class TestManyClasses:
         model = GPTreeClassifier(random_state=0, prior_mean=experts).fit(X, Y)
         np.testing.assert_allclose(spread(model, C, beam=C), model.predict_proba(X_NEW), rtol=0, atol=1e-5)
 
-    def test_the_order_of_rows_and_a_rotation(self) -> None:
+    def test_the_order_of_rows_scale_rotation_and_workers(self) -> None:
         p = GPForestClassifier(random_state=0, n_estimators=2).fit(X, Y).predict_proba(X_NEW)
         places = np.random.default_rng(1).permutation(len(X))
         again = GPForestClassifier(random_state=0, n_estimators=2).fit(X[places], Y[places])
@@ -200,6 +200,11 @@ class TestManyClasses:
         turned = GPForestClassifier(random_state=0, n_estimators=2).fit(-X @ turn, Y)
         plain = GPForestClassifier(random_state=0, n_estimators=2).fit(-X, Y)
         np.testing.assert_allclose(turned.predict_proba(-X_NEW @ turn), plain.predict_proba(-X_NEW), rtol=0, atol=1e-4)
+        scaled = GPForestClassifier(random_state=0, n_estimators=2).fit(7.3 * X, Y)
+        np.testing.assert_allclose(scaled.predict_proba(7.3 * X_NEW), p, rtol=0, atol=1e-4)
+        with parallel_config("threading"):
+            workers = GPForestClassifier(random_state=0, n_estimators=2, n_jobs=2).fit(X, Y)
+        np.testing.assert_allclose(workers.predict_proba(X_NEW), p, rtol=0, atol=1e-4)
 
     def test_classes_with_one_row_and_with_many(self) -> None:
         Y_odd = np.concatenate([np.arange(20), np.full(400, 20)])
@@ -211,6 +216,18 @@ class TestManyClasses:
         model = GPTreeClassifier(random_state=0).fit(X[::4], Y[::4])
         assert (model.predict(X[::4]) == Y[::4]).mean() > 0.9
         assert model.predict_top_k(X_NEW, C, beam=2).probabilities.sum(1) == pytest.approx(np.ones(15), abs=1e-5)
+
+
+def test_what_does_not_change_a_model_of_more_than_1500_rows() -> None:
+    """300 classes of six rows, every size as it is, all changes at once: parts are in single precision there."""
+    random = np.random.default_rng(5)
+    means, y = random.normal(size=(300, 12)), np.repeat(np.arange(300), 6)
+    x, new = means[y] + 0.4 * random.normal(size=(1_800, 12)), means + 0.6 * random.normal(size=means.shape)
+    turn, places = 7.3 * np.linalg.qr(random.normal(size=(12, 12)))[0], random.permutation(1_800)
+    p = GPTreeClassifier(random_state=0).fit(x, y).predict_proba(new)
+    with parallel_config("threading"):
+        turned = GPTreeClassifier(random_state=0, n_jobs=2).fit((x @ turn)[places], y[places])
+    np.testing.assert_allclose(turned.predict_proba(new @ turn), p, rtol=0, atol=1e-4)
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])

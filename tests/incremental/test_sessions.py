@@ -81,7 +81,6 @@ def fitted(inference=SWEEPS, with_experts: bool = True, growth: Growth = GROWTH)
         memory_budget=BUDGET,
         n_jobs=None,
         seed=SEED,
-        progress=None,
     )
     if with_experts:
         np.testing.assert_allclose(frequencies, np.log(np.array(COUNTS) / sum(COUNTS)))

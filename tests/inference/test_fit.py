@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import threading
 from contextlib import nullcontext
 
 import joblib
@@ -10,6 +11,7 @@ import pytest
 import torch
 from distributed import Client, LocalCluster
 from gpytorch.kernels import Kernel
+from joblib._parallel_backends import ThreadingBackend
 from node_cases import BUDGET, assert_same_fits, features, kernel, plain, problems
 from torch import Tensor
 
@@ -100,6 +102,44 @@ def test_progress_counts_every_node(n_jobs: int | None) -> None:
     with joblib.parallel_config(backend="threading") if n_jobs else nullcontext():
         fit("ascent", n_jobs=n_jobs, progress=counts.append)
     assert sum(counts) == len(MIXED)
+
+
+def test_batches_are_counted_while_others_are_at_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last batch waits for the first to be counted; five seconds, if all came back at the end."""
+    counted, waited, whole = threading.Event(), [], gptree.inference.fit._fit_batch
+    last = len(fit("gibbs", memory_budget=1).posteriors) - 1
+
+    def fit_batch(inference, batch, *rest):
+        if last in batch.nodes:
+            waited.append(counted.wait(5))
+        return whole(inference, batch, *rest)
+
+    monkeypatch.setattr(gptree.inference.fit, "_fit_batch", fit_batch)
+    with joblib.parallel_config(backend="threading"):
+        fit("gibbs", n_jobs=2, memory_budget=1, progress=lambda count: counted.set())
+    assert waited == [True]
+
+
+def test_a_backend_that_hands_over_all_at_the_end() -> None:
+    class AtTheEnd(ThreadingBackend):
+        @property
+        def supports_return_generator(self) -> bool:
+            return False
+
+    with joblib.parallel_config(backend=AtTheEnd()):
+        assert_same_fits(fit("ascent", n_jobs=2, memory_budget=40_000), fit("ascent"), MIXED)
+
+
+def test_an_error_in_a_worker_is_that_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    counts: list[int] = []
+
+    def fails(inference, batch, *rest):
+        raise FloatingPointError("as it stands")
+
+    monkeypatch.setattr(gptree.inference.fit, "_fit_batch", fails)
+    with joblib.parallel_config(backend="threading"), pytest.raises(FloatingPointError, match="as it stands"):
+        fit("gibbs", n_jobs=2, memory_budget=1, progress=counts.append)
+    assert not counts
 
 
 def test_one_worker_is_this_process(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -158,7 +158,9 @@ def test_what_is_kept_of_scores_that_come_in_parts(with_trees: bool, with_prior:
     y, scores = np.random.default_rng(0).integers(0, 6, 20), random_scores(20, 6, 4)
     prior = torch.linspace(-1.0, 2.0, 6, dtype=torch.float64) if with_prior else None
     parts = [(rows, scores[rows]) for rows in torch.randperm(20, generator=torch.Generator().manual_seed(0)).split(7)]
-    found = row_scores(parts, y, scores, trees, prior, spread=True)
+    counts: list[int] = []
+    found = row_scores(parts, y, scores, trees, prior, spread=True, advance=counts.append)
+    assert sum(counts) == len(y)
     assert found.spread is not None
     for i, c in enumerate(y):
         row = scores[i].numpy()
@@ -172,7 +174,7 @@ def test_what_is_kept_of_scores_that_come_in_parts(with_trees: bool, with_prior:
         assert means is not None
         for i, mean in enumerate(means.tolist()):
             assert mean == pytest.approx(slow_log_odds(tree, learnt, 0, i), abs=1e-10)
-    assert row_scores(parts, y, scores, spread=False).spread is None
+    assert row_scores(parts, y, scores, spread=False, advance=counts.append).spread is None
 
 
 def test_a_table_refuses_scores_that_are_not_finite() -> None:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -36,6 +35,7 @@ from gptree.estimators.left_out import LeftOutMixin
 from gptree.estimators.open_set import OpenSetMixin
 from gptree.estimators.posterior import PosteriorMixin
 from gptree.estimators.prior import ExpertPrior, Rows, fit_prior
+from gptree.estimators.progress import progress_bar
 from gptree.estimators.row_order import direction, distinct, shuffled
 from gptree.estimators.state import FittedState, map_features, on_sphere, with_ids, with_prior
 from gptree.estimators.storage import load_estimator, save_estimator
@@ -56,6 +56,7 @@ from gptree.incremental import Entry, base_experts, fit_base
 from gptree.inference import FixedInducingPoints, Gibbs, Inference, LargeNodes, class_inducing
 from gptree.maths.kernels import as_kernel, check_kernel, make_kernel
 from gptree.model import ForestModel, TrainingData, fit_forest
+from gptree.progress import Progress, within
 from gptree.tree import ClassTree, build_tree, label_hashes
 
 C = TypeVar("C")
@@ -141,10 +142,8 @@ class _TreeClassifier(ForgetMixin, OpenSetMixin, AnswersMixin, ExplainMixin, Lef
         features, order = features[at], order[places]
         counted = None if counted is None else counted[at]
         mask = None if mask is None else mask[places]
-        trees = self._build_trees(features, codes, classes.tolist(), self._tree_seeds(seed), counted)
         entry = Entry("fit", tuple(classes.tolist()), tuple(np.bincount(codes).tolist()))
         origins = np.stack([np.zeros_like(order), order], 1)
-        shared = {"memory_budget": memory_budget, "n_jobs": self.n_jobs, "seed": seed}
         fitted: dict[str, Any] = {
             "classes": classes,
             "seed": seed,
@@ -152,7 +151,10 @@ class _TreeClassifier(ForgetMixin, OpenSetMixin, AnswersMixin, ExplainMixin, Lef
             "journal": (entry,),
             "class_log_prior": log_prior,
         }
-        with _progress(self.verbose, sum(tree.n_nodes for tree in trees)) as advance:
+        with progress_bar(self.verbose) as progress:
+            shared = {"memory_budget": memory_budget, "n_jobs": self.n_jobs, "seed": seed, "progress": progress}
+            seeds = self._tree_seeds(seed)
+            trees = self._build_trees(features, codes, classes.tolist(), seeds, counted, progress)
             if self.growth is not None:
                 base, rows, fitted["log_frequencies"] = fit_base(
                     features,
@@ -167,7 +169,6 @@ class _TreeClassifier(ForgetMixin, OpenSetMixin, AnswersMixin, ExplainMixin, Lef
                     on_sphere=lambda features: on_sphere(feature_map, features),
                     held_out=mask,
                     weights=counted,
-                    progress=advance,
                     **shared,
                 )
                 fitted |= {"base": base, "model": base.model, "experts": base.expert, "left_out": base.left_out}
@@ -175,7 +176,7 @@ class _TreeClassifier(ForgetMixin, OpenSetMixin, AnswersMixin, ExplainMixin, Lef
                 codes, origins = codes[rows], origins[rows]
             else:
                 rows = Rows(features, on_sphere(feature_map, features), given, codes, mask, counted, order)
-                prior = fit_prior(expert, rows, len(classes), trees)
+                prior = fit_prior(expert, rows, len(classes), trees, progress=progress)
                 if self.kernel is None and inference.learn is None and prior.informed:
                     about = (rows, classes.tolist(), expert, prior, log_prior)
                     evidence = self._scale_evidence(*about, large_nodes, shared)
@@ -190,7 +191,7 @@ class _TreeClassifier(ForgetMixin, OpenSetMixin, AnswersMixin, ExplainMixin, Lef
                     origins, seen = origins[mask], torch.as_tensor(mask, device=features.device)
                     known = left_out, counted, beliefs
                     left_out, counted, beliefs = (None if each is None else each[seen] for each in known)
-                model = fit_forest(trees, data, kernel, inference, large_nodes=large_nodes, progress=advance, **shared)
+                model = fit_forest(trees, data, kernel, inference, large_nodes=large_nodes, **shared)
                 fitted |= {"model": model, "experts": prior.experts, "left_out": left_out}
                 fitted |= {"weights": counted, "beliefs": beliefs}
                 fitted["log_frequencies"] = prior.log_frequencies
@@ -224,12 +225,14 @@ class _TreeClassifier(ForgetMixin, OpenSetMixin, AnswersMixin, ExplainMixin, Lef
         if len(labels) > MANY_CLASSES:
             rows, labels, log_prior = _some_classes(rows, labels, log_prior, MANY_CLASSES)
         settled, seed = expert.settled(prior.experts), shared["seed"]
+        progress = within(shared["progress"], "output scale")
+        shared = {**shared, "progress": progress}
         few = few_rows(len(rows.codes), len(labels))  # of all rows, as the other settings
         kernel = as_kernel(make_kernel("rbf", DEFAULT_SCALE), *self._placement())
 
         def fit(kept: Rows) -> tuple[ForestModel, Callable[[Rows], Tensor]]:
-            trees = self._build_trees(kept.features, kept.codes, labels, [seed], kept.counted)
-            prior = fit_prior(settled, kept, len(labels), trees, few)
+            trees = self._build_trees(kept.features, kept.codes, labels, [seed], kept.counted, progress)
+            prior = fit_prior(settled, kept, len(labels), trees, few, progress)
             data = _training_data(kept, labels, prior, log_prior)
             model = fit_forest(trees, data, kernel, EXPERT_SWEEPS, large_nodes=large_nodes, **shared)
             assert prior.experts is not None
@@ -246,7 +249,13 @@ class _TreeClassifier(ForgetMixin, OpenSetMixin, AnswersMixin, ExplainMixin, Lef
         return choose(*left_out_losses(rows, len(labels), fit, prior.noise), default=default)
 
     def _build_trees(
-        self, features: Tensor, codes: np.ndarray, labels: list[Any], seeds: list[int], counted: Tensor | None
+        self,
+        features: Tensor,
+        codes: np.ndarray,
+        labels: list[Any],
+        seeds: list[int],
+        counted: Tensor | None,
+        progress: Progress,
     ) -> list[ClassTree]:
         """A tree for each seed, over the class means of the mapped features."""
         numbers = torch.as_tensor(codes, device=features.device)
@@ -254,7 +263,11 @@ class _TreeClassifier(ForgetMixin, OpenSetMixin, AnswersMixin, ExplainMixin, Lef
         sums = features.new_zeros(len(labels), features.shape[1]).index_add_(0, numbers, rows)
         counts = np.bincount(codes, None if counted is None else counted.cpu().numpy())
         means = sums.double().cpu().numpy() / counts[:, None]
-        return [build_tree(self.tree, means, labels, seed) for seed in seeds]
+        trees, advance = [], progress("building trees", len(seeds))
+        for seed in seeds:
+            trees.append(build_tree(self.tree, means, labels, seed))
+            advance(1)
+        return trees
 
     # -------------------------------------------------------------------------------------------- save and load
 
@@ -322,18 +335,6 @@ def _report_convergence(model: ForestModel) -> None:
             ConvergenceWarning,
             stacklevel=5,
         )
-
-
-@contextmanager
-def _progress(shown: bool, nodes: int) -> Iterator[Callable[[int], None] | None]:
-    if not shown:
-        yield None
-        return
-    from rich.progress import Progress
-
-    with Progress(transient=True) as bar:
-        task = bar.add_task("fitting nodes", total=nodes)
-        yield lambda count: bar.advance(task, count)
 
 
 def _documented(parameters: str = "") -> Callable[[type[C]], type[C]]:

@@ -14,6 +14,7 @@ from gptree.experts import Examples, Expert, FittedExpert, LeftOutScores
 from gptree.experts.calibration import weighted_mean
 from gptree.experts.wrong_labels import label_beliefs
 from gptree.model import PathOdds, even, row_scores
+from gptree.progress import Progress, silent
 from gptree.tree import ClassTree
 
 #: Likelihood weight of every point where all classes have one example: the experts decide, and the variances keep their
@@ -86,6 +87,7 @@ def fit_prior(
     n_classes: int,
     trees: Sequence[ClassTree] = (),
     few: bool | None = None,
+    progress: Progress = silent,
 ) -> ExpertPrior:
     """Fit the source of prior means, and see which labels are to be believed.
 
@@ -105,12 +107,13 @@ def fit_prior(
     calibration = None if rows.held_out is None else torch.as_tensor(rows.held_out, device=sphere.device)
     about = {"calibration": calibration, "weights": rows.counted, "few": few}
     examples = Examples.of(sphere, y, n_classes, raw=lambda: rows.raw, **about)
+    progress("fitting experts", None)
     fit = expert.fit(examples)
+    frequencies, advance = log_frequencies(rows, n_classes), progress("scoring rows", len(examples))
     fit = fit.computed(n_classes)
-    frequencies = log_frequencies(rows, n_classes)
     parts = ((some, fit.at(some)) for some in examples.chunks())
     prior = None if even(frequencies) else torch.as_tensor(frequencies).to(sphere)
-    found = row_scores(parts, rows.codes, sphere, trees, prior, spread=examples.few)
+    found = row_scores(parts, rows.codes, sphere, trees, prior, spread=examples.few, advance=advance)
     spread = math.inf if found.spread is None else float(weighted_mean(found.spread, examples.weights))
     again = rows.held_out is None and fit.expert.knows_left_out(sphere, y)
     left_out = LeftOutScores(fit.expert, sphere, y, n_classes, rows.counted) if again else fit.left_out

@@ -62,6 +62,7 @@ from gptree.model import (
     left_out_predictions,
     row_scores,
 )
+from gptree.progress import Progress, silent
 from gptree.tree import ClassTree, label_hashes
 
 #: Many examples a class and one covariance: less shrinkage is needed than with few.
@@ -99,7 +100,7 @@ def fit_base(
     memory_budget: int,
     n_jobs: int | None,
     seed: int,
-    progress: Callable[[int], None] | None,
+    progress: Progress = silent,
 ) -> tuple[BaseState, np.ndarray, np.ndarray | None]:
     """Fit the base classes, learn what novel classes will need, and keep the exemplars alone; also their rows in X.
 
@@ -114,14 +115,17 @@ def fit_base(
     """
     hashes, few = label_hashes(labels), few_rows(len(X), len(labels))
     sphere = on_sphere(X)
+    progress("choosing exemplars", None)
     exemplars = select_exemplars(
         sphere.cpu().numpy(), y, growth.exemplars, growth.selection, hashes, seed, held_out, _numpy(weights)
     )
     codes = torch.as_tensor(y, device=X.device)
     fit, novel_experts = None, None
     if expert is not None:
+        progress("fitting experts", None)
         fit = _base_experts(expert, sphere, codes, len(labels), exemplars, held_out, weights)
         of_base = sphere, codes, exemplars, hashes
+        progress("rehearsing novel classes", None)
         novel_experts = learn_novel_experts(*of_base, growth, seed, fit.expert, held_out, weights)
     several = torch.bincount(codes, minlength=len(labels)) > 1
     spreads = class_spreads(sphere, codes, len(labels), weights) if held_out is None else None
@@ -134,6 +138,7 @@ def fit_base(
         places = np.cumsum(held_out)[places] - 1
     left_out, learnt, odds, beliefs, frequencies, spread = None, None, None, None, None, math.inf
     if fit is not None:
+        advance = progress("scoring rows", len(codes))
         left_out = _left_out(fit, sphere, codes, len(labels))
         if len(labels) > 1:
             counts = np.bincount(y, _numpy(weights))
@@ -142,7 +147,7 @@ def fit_base(
             learnt = None if even(frequencies) else torch.as_tensor(frequencies)
             like = left_out if isinstance(left_out, Tensor) else X
             prior = None if learnt is None else learnt.to(like)
-            found = row_scores(in_chunks(left_out), y, X, trees, prior, spread=few)
+            found = row_scores(in_chunks(left_out), y, X, trees, prior, spread=few, advance=advance)
             odds = found.odds
             _, beliefs = label_beliefs(found.own, len(labels), fit.usable, few, counts=weights)
             if found.spread is not None and bool(fit.usable.any()):
@@ -170,6 +175,7 @@ def fit_base(
             kept = fit.some(rows).left_out if isinstance(left_out, FitScores) else left_out[rows].to(X.dtype)
     novelty = None
     if len(rows) < len(codes):  # the others are looked at while they are there
+        progress("looking for strangers", None)
         seen = left_out_predictions(model, y, left_out, likelihood, predict_at, dense=False, learnt_prior=learnt)
         novelty = _novelty(seen, sphere, codes, places[distance_rows(y[places], len(labels))], rows)
     base = BaseState(

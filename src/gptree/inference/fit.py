@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, cast
 
 import torch
 from gpytorch.kernels import Kernel
@@ -114,7 +114,11 @@ def _fit_parallel(
         for batch, rows in zip(batches, used, strict=True)
     )
     results = []
-    fitted: list[Any] = list(Parallel(n_jobs=n_jobs)(tasks))
+    try:
+        parallel = Parallel(n_jobs=n_jobs, return_as="generator")  # in order, each as soon as it is there
+    except ValueError:  # multiprocessing, among others, hands over all at the end
+        parallel = Parallel(n_jobs=n_jobs)
+    fitted = cast("Iterable[Any]", parallel(tasks))
     for batch, rows, (posterior, diagnostics) in zip(batches, used, fitted, strict=True):
         results.append((on_rows(posterior, rows), diagnostics))
         if progress is not None:

@@ -25,6 +25,7 @@ from gptree.inference import (
     select,
 )
 from gptree.model.node_data import TrainingData, node_problems
+from gptree.progress import Progress, silent
 from gptree.tree import ClassTree, ForestPaths
 
 #: On a processor rows are predicted so many numbers at a time, but no fewer rows than that.
@@ -152,7 +153,7 @@ def fit_forest(
     memory_budget: int,
     n_jobs: int | None = None,
     seed: int = 0,
-    progress: Callable[[int], None] | None = None,
+    progress: Progress = silent,
 ) -> ForestModel:
     """Fit the nodes of all trees, each distinct node once."""
     problems, node_of = node_problems(trees, data, large_nodes, seed)
@@ -163,7 +164,7 @@ def fit_forest(
         inference,
         memory_budget=memory_budget,
         n_jobs=n_jobs,
-        progress=progress,
+        progress=progress("fitting nodes", len(problems)),
     )
     predictor = NodePredictor(fits.grams, fits.posteriors, memory_budget)
     return ForestModel(tuple(trees), node_of, predictor, fits.diagnostics, memory_budget)

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from gptree.progress import Advance
 from gptree.tree import ClassTree, PathSums, node_log_odds, ragged, tree_paths
 
 #: Rows are processed so many numbers at a time: (2C − 1) × rows of them.
@@ -113,6 +114,7 @@ def row_scores(
     prior: Tensor | None = None,
     *,
     spread: bool,
+    advance: Advance,
 ) -> RowScores:
     """Left-out class scores (n, C), read in parts: no array of that size is made.
 
@@ -129,6 +131,8 @@ def row_scores(
         Added to the scores in the prior means.
     spread : bool
         Whether the spreads are asked for.
+    advance : callable
+        Called with the number of rows of each part.
 
     Returns
     -------
@@ -145,6 +149,7 @@ def row_scores(
         if log_p is None or prior is not None:
             log_p = scores.gather(1, codes[rows, None])[:, 0] - scores.logsumexp(1)
         own[rows] = log_p.exp().to(own.dtype)
+        advance(len(rows))
     return RowScores(own, None if table is None else table.done(), spreads)
 
 
