@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-__all__ = ["Advance", "Progress", "silent", "within"]
-
 Advance = Callable[[int], None]
 """Called with how many rows, nodes or trees have been finished since the last time."""
 
