@@ -28,8 +28,10 @@ The made-up classes of [many classes](many-classes.md), five examples each; defa
 thread, a fresh process for each. One row: the median of 200 calls with a row each, after ten more, in milliseconds of
 wall clock and of processor time; the first is what a user waits, the second what is left of it on a busy machine.
 A thousand rows: the median of five calls. Logistic regression is scikit-learn's after 20 steps, since the time of a
-prediction does not depend on the weights. Starts: processor seconds of a process and its children, the median of five
-after one more.
+prediction does not depend on the weights. The first `predict_open`: processor seconds for a hundred rows, 100 classes,
+the median of five models after one more; `predict_proba` was asked before, so that what counts is what the model looks
+up of its own examples. Then ten classes are added, and it is asked again. Starts: processor seconds of a process and
+its children, the median of five after one more.
 """
 
 from __future__ import annotations
@@ -51,10 +53,18 @@ from benchmarks.core.tables import Column, Table, listing
 from benchmarks.core.trials import Row, Trial
 from benchmarks.experiments.many_classes import MADE_UP, make_data
 from gptree import GPForestClassifier, GPTreeClassifier
+from gptree.incremental import Growth
 
 GROUP, NEEDS_DATA, FRESH_PROCESS, SEEDS = "Speed and size", False, True, 1
 
 CLASSES, CALLS, WARM_UP, REPEATS = (100, 1_000), 200, 10, 5
+OPEN_SET, OPEN_CLASSES, ADDED, OPEN_ROWS = "first predict_open", 100, 10, 100
+OPEN_MODELS: dict[str, Callable[[], Any]] = {
+    "gptree, tree": lambda: GPTreeClassifier(random_state=0, device="cpu"),
+    "gptree, tree, growth": lambda: GPTreeClassifier(random_state=0, device="cpu", growth=Growth()),
+    "gptree, forest": lambda: GPForestClassifier(random_state=0, device="cpu"),
+    "gptree, forest, growth": lambda: GPForestClassifier(random_state=0, device="cpu", growth=Growth()),
+}
 START = "start"
 STARTS = {
     "python": "pass",
@@ -68,6 +78,8 @@ COLUMNS = {
     "one": Column("one row (ms)", "metrics.one_wall_ms", digits=2, better=min),
     "one cpu": Column("one row (CPU ms)", "metrics.one_cpu_ms", digits=2, better=min),
     "thousand": Column("1,000 rows (CPU s)", "metrics.thousand_cpu", digits=3, better=min),
+    "after fit": Column("after `fit` (CPU s)", "metrics.first_open_cpu", digits=3, better=min),
+    "after add": Column("after `add_classes` (CPU s)", "metrics.added_open_cpu", digits=3, better=min),
     "start": Column("CPU s", "metrics.cpu", digits=2, better=min),
 }
 
@@ -81,13 +93,16 @@ def trials(seeds: int) -> list[Trial]:
         for classes in CLASSES
         for method in MODELS
     ]
-    return [*answers, *(Trial("latency", method, START, 0) for method in STARTS)]
+    first = [Trial("latency", method, OPEN_SET, seed) for seed in range(seeds) for method in OPEN_MODELS]
+    return [*answers, *first, *(Trial("latency", method, START, 0) for method in STARTS)]
 
 
 def run(trial: Trial, folder: Path) -> Mapping[str, Any]:
     torch.set_num_threads(1)
     if trial.data == START:
         return {"cpu": start_seconds(STARTS[trial.method])}
+    if trial.data == OPEN_SET:
+        return first_open(OPEN_MODELS[trial.method], trial.seed)
     task = make_data(trial.settings["classes"], trial.seed)
     return latencies(MODELS[trial.method](task.X, task.y), task.X_new)
 
@@ -149,6 +164,29 @@ def latencies(predict: Predict, X: np.ndarray) -> dict[str, float]:
     }
 
 
+def first_open(make: Callable[[], Any], seed: int) -> dict[str, float]:
+    """Processor seconds of the first `predict_open` after `fit`, and after classes were added to a model asked before.
+
+    Medians over models of different data; the first model warms up.
+    """
+    after_fit, after_add = [], []
+    for repeat in range(1 + REPEATS):
+        task = make_data(OPEN_CLASSES + ADDED, seed + repeat)
+        known, rows = task.y < OPEN_CLASSES, task.X_new[:OPEN_ROWS]
+        model = make().fit(task.X[known], task.y[known])
+        after_fit.append(_open_seconds(model, rows))
+        model.add_classes(task.X[~known], task.y[~known])
+        after_add.append(_open_seconds(model, rows))
+    return {"first_open_cpu": float(np.median(after_fit[1:])), "added_open_cpu": float(np.median(after_add[1:]))}
+
+
+def _open_seconds(model: Any, rows: np.ndarray) -> float:
+    model.predict_proba(rows)
+    began = time.process_time()
+    model.predict_open(rows)
+    return time.process_time() - began
+
+
 def start_seconds(code: str) -> float:
     """Processor seconds of a Python process that runs this and ends."""
     seconds = []
@@ -165,9 +203,10 @@ def _children() -> float:
 
 
 def tables(rows: list[Row]) -> list[Table]:
-    answers, starts = ([row for row in rows if (row.trial.data == START) is wanted] for wanted in (False, True))
+    of = {data: [row for row in rows if row.trial.data == data] for data in (MADE_UP, OPEN_SET, START)}
     columns = [COLUMNS[name] for name in ("one", "one cpu", "thousand")]
     return [
-        listing("Answers", answers, ["settings.classes", "method"], columns),
-        listing("Starts", starts, ["method"], [COLUMNS["start"]]),
+        listing("Answers", of[MADE_UP], ["settings.classes", "method"], columns),
+        listing("The first `predict_open`", of[OPEN_SET], ["method"], [COLUMNS["after fit"], COLUMNS["after add"]]),
+        listing("Starts", of[START], ["method"], [COLUMNS["start"]]),
     ]

@@ -193,6 +193,15 @@ def test_the_package_of_a_checkout_is_measured(tmp_path: Path, monkeypatch: pyte
 # ------------------------------------------------------------------------------------------------------------- latency
 
 
+def test_first_predict_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"OPEN_CLASSES": 6, "ADDED": 2, "OPEN_ROWS": 5, "REPEATS": 1}.items():
+        monkeypatch.setattr(latency, name, value)
+    (trial,) = (t for t in latency.trials(1) if (t.data, t.method) == (latency.OPEN_SET, "gptree, tree"))
+    found = latency.run(trial, Path())
+    assert set(found) == {"first_open_cpu", "added_open_cpu"}
+    assert all(value > 0 for value in found.values())
+
+
 def test_latencies(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {"CALLS": 3, "WARM_UP": 1, "REPEATS": 1}.items():
         monkeypatch.setattr(latency, name, value)
@@ -206,6 +215,7 @@ def test_latencies(monkeypatch: pytest.MonkeyPatch) -> None:
     model = GPTreeClassifier(random_state=0, device="cpu").fit(task.X, task.y)
     np.testing.assert_allclose(frozen, model.predict_proba(task.X_new), atol=1e-12)
     rows = [Row(trial, found | {"cpu": 1.0}, {}, None, {}, {}) for trial in latency.trials(1)]
-    answers, starts = latency.tables(rows)
+    answers, first, starts = latency.tables(rows)
     assert len(answers.lines) == 2 * len(latency.MODELS)
+    assert [line[0] for line in first.lines] == list(latency.OPEN_MODELS)
     assert [line[0] for line in starts.lines] == list(latency.STARTS)

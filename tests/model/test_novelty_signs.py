@@ -11,6 +11,7 @@ import torch
 
 from gptree import GPTreeClassifier, Growth, load_model
 from gptree.estimators.known_rows import known_rows
+from gptree.incremental import base
 from gptree.metrics import auroc
 from gptree.model import Distances, LeftOut, NoveltyScore, choose_weight, distance_rows, known_signs, signs
 from gptree.model import strangers as module
@@ -186,6 +187,22 @@ def test_strangers_are_told_better_than_by_probabilities(growth: Growth | None, 
     loaded = load_model(tmp_path / "model")
     np.testing.assert_allclose(loaded.novelty_score(others), score[1], rtol=0, atol=1e-12)
     assert loaded.novelty_threshold(0.2) == pytest.approx(model.novelty_threshold(0.2), abs=1e-12)
+
+
+def test_a_base_session_looks_at_its_examples_while_it_is_fitted(monkeypatch: pytest.MonkeyPatch) -> None:
+    random = np.random.default_rng(0)
+    y = np.repeat(np.arange(4), 3)
+    X = np.eye(4, 10)[y] + 0.2 * random.normal(size=(12, 10))
+    calls: list[int] = []
+    looks = base.left_out_predictions
+    monkeypatch.setattr(base, "left_out_predictions", lambda *a, **k: calls.append(1) or looks(*a, **k))
+    model = GPTreeClassifier(growth=Growth(), random_state=0).fit(X, y)
+    assert len(calls) == 1
+    model.predict_open(X)
+    assert len(calls) == 1
+    model.predict_at = "quadrature"  # which looks otherwise
+    model.predict_open(X)
+    assert len(calls) == 2
 
 
 def test_undone_growth_leaves_the_score_as_it_was() -> None:

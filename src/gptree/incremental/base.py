@@ -193,6 +193,7 @@ def fit_base(
         weights=None if weights is None else weights[rows],
         beliefs=None if beliefs is None else beliefs[rows],
     )
+    base_novelty(base, predict_at, on_sphere, frequencies)  # a fifth more for the fit, most of a first `predict_open`
     return base, exemplars.rows, frequencies
 
 
@@ -204,8 +205,9 @@ def base_novelty(
 ) -> Novelty:
     """How strange the examples of the base session were to its model.
 
-    A base session that kept exemplars alone has looked at all its examples; a model that still has them looks when it
-    is first asked. `log_frequencies` (C,) are those that prior means at its rows express.
+    A base session that kept exemplars alone has looked at all its examples. One that has them all looks when it is
+    fitted; once loaded, or for another `predict_at`, when it is first asked, as a model fitted without growth is.
+    `log_frequencies` (C,) are those that prior means at its rows express.
     """
     if base.novelty is not None:
         return base.novelty
