@@ -142,7 +142,9 @@ class NovelClassExperts(Serializable):
         Of the newest `layer` where only arrivals are new, the scores are those `against` all earlier classes if their
         sums are known; its own are given for the next one.
         """
-        discriminants, n_base = self._over(kept, X, y, weights), len(kept)
+        layer = None if arrivals is None else layer
+        earlier = None if layer is None else layer.earlier
+        discriminants, n_base = self._over(kept, X, y, weights, earlier), len(kept)
         density, examples = discriminants.density, discriminants.examples
         fitted_ridge: Any = None
         ridge: Fit | None = None
@@ -163,10 +165,11 @@ class NovelClassExperts(Serializable):
             others = min(1.0, sharpness) if memorised else 1.0
             return FittedBaseNovelExpert(*experts, self.root_weights, self.bias, self.novel_weights * sharpness, others)
 
-        if arrivals is None or len(several) < scores.n_novel or len(calibration) == 0:
+        if len(several) < scores.n_novel or len(several) == 1:
             layer = None
-        if layer is not None and layer.earlier is not None:
-            found = layer_scores(scores, layer.earlier, rows, calibration, layer.later)
+        newest = 0 if earlier is None else int((examples.y[rows] >= n_base + earlier.n_novel).sum())
+        if layer is not None and earlier is not None and newest * scores.n_novel <= MAX_TABLE:
+            found = layer_scores(scores, earlier, rows, calibration, layer.later)
             if found is not None:
                 grown, table, sums = sharpened(found[0]), *found[1:]
                 table[:, 0] *= grown.sharpness
@@ -195,8 +198,13 @@ class NovelClassExperts(Serializable):
         scores = NovelScores(self, discriminants, ridge, len(kept), arrivals)
         return scores.of(grown, base_left_out, kept[:0], X.new_zeros(0, 1 + len(grown.lda.counts) - len(kept)))
 
-    def _over(self, kept: Tensor, X: Tensor, y: Tensor, weights: Tensor | None) -> Discriminants:
-        """The experts but for ridge regression over base classes `kept` and what came later, see `grown`."""
+    def _over(
+        self, kept: Tensor, X: Tensor, y: Tensor, weights: Tensor | None, earlier: NovelSums | None = None
+    ) -> Discriminants:
+        """The experts but for ridge regression over base classes `kept` and what came later, see `grown`.
+
+        Those of `earlier` layers have all classes but the newest.
+        """
         C, lda, random_lda, exemplars = int(y.max()) + 1, self.lda, self.random_lda, self.density
         if len(kept) < len(lda.counts):
             lda, random_lda, exemplars = lda.only(kept), random_lda.only(kept), exemplars.only(kept)
@@ -204,6 +212,9 @@ class NovelClassExperts(Serializable):
         later = X, y, C, None if weights is None else weights[m:]
         density = exemplars.grown(*later)
         examples = Examples.of(density.points.to(X.dtype), density.labels, C, weights=weights)
+        if earlier is not None:
+            lda, random_lda, newest = earlier.lda, earlier.random_lda, y >= len(kept) + earlier.n_novel
+            later = X[newest], y[newest], C, None if weights is None else weights[m:][newest]
         return Discriminants(lda.grown(*later), random_lda.grown(*later), density, examples, weights, m)
 
     def with_base_mass(self, weights: Tensor, rows: Tensor | None = None) -> NovelClassExperts:

@@ -21,7 +21,9 @@ import torch
 from torch import Tensor
 
 from gptree.experts.examples import row_chunks
+from gptree.experts.lda import FittedLDA
 from gptree.experts.novel_scores import GrownScores, NovelScores
+from gptree.experts.random_features import FittedRandomFeatures
 
 #: Nodes of log τ, and half the length of their interval: log-probabilities are interpolated to 1e-7 there.
 NODES = 16
@@ -46,6 +48,8 @@ class NovelSums:
         Of the interval of log τ.
     sums : tensor (k, NODES)
         S at `temperatures(centre)`.
+    lda, random_lda : FittedLDA and FittedRandomFeatures
+        Over base classes and these.
     """
 
     n_novel: int
@@ -54,6 +58,8 @@ class NovelSums:
     own: Tensor
     centre: float
     sums: Tensor
+    lda: FittedLDA
+    random_lda: FittedRandomFeatures
 
     @classmethod
     def of(cls, scores: NovelScores, rows: Tensor, tau: float) -> NovelSums:
@@ -65,7 +71,8 @@ class NovelSums:
             sums = sums_at(z, temperatures(centre))
             parts.append((scores.learnt.total(novel).double().logsumexp(1), _own(scores, some, z), sums))
         mass, own, sums = map(torch.cat, zip(*parts, strict=True))
-        return cls(scores.n_novel, rows, mass, own, centre, sums)
+        discriminants = scores.discriminants
+        return cls(scores.n_novel, rows, mass, own, centre, sums, discriminants.lda, discriminants.random_lda)
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,7 +112,7 @@ def layer_scores(
     scores : NovelScores
     earlier : NovelSums
     rows : int64 tensor (k,)
-        Points in memory, in order; those of earlier classes are among the rows of `earlier`.
+        Points in memory, in order; those of earlier classes are the rows of `earlier`.
     calibration : int64 tensor (r,)
         Those of them that τ is chosen on.
     later : int64 tensor
@@ -114,22 +121,23 @@ def layer_scores(
     Returns
     -------
     (tau, table (k, 2 + new classes), NovelSums) or None
-        The columns of the table are r, all earlier novel classes as one, and the new classes. None where τ lies outside
-        the interval of `earlier`.
+        The columns of the table are r, all earlier novel classes as one, and the new classes. None where `earlier` has
+        other rows, or τ lies outside its interval.
     """
     learnt, examples, first = scores.learnt, scores.discriminants.examples, earlier.n_novel
     before = examples.y[rows] < scores.n_base + first
     old, new = rows[before], rows[~before]
-    place = torch.searchsorted(earlier.rows, old)
-    novel, of_base = zip(scores.apart(old, first), scores.apart(new), strict=True)
-    z, z_new = (_total(learnt.novel_weights, each) for each in novel)
-    added, mass_new = (learnt.total(each).double().logsumexp(1) for each in novel)
-    mass = torch.cat([torch.logaddexp(earlier.mass[place], added), mass_new])
-    own = torch.cat([earlier.own[place], _own(scores, new, z_new)])
+    if not torch.equal(old, earlier.rows):
+        return None
+    (novel, base), (novel_new, base_new) = scores.apart(old, first), scores.apart(new)
+    z, z_new = (_total(learnt.novel_weights, each) for each in (novel, novel_new))
+    added, mass_new = (learnt.total(each).double().logsumexp(1) for each in (novel, novel_new))
+    mass = torch.cat([torch.logaddexp(earlier.mass, added), mass_new])
+    own = torch.cat([earlier.own, _own(scores, new, z_new)])
 
     asked = torch.isin(new, torch.cat([calibration, later]))
     known, taus = torch.cat([old, new[asked]]), temperatures(earlier.centre)
-    sums = torch.cat([torch.logaddexp(earlier.sums[place], sums_at(z, taus)), sums_at(z_new[asked], taus)])
+    sums = torch.cat([torch.logaddexp(earlier.sums, sums_at(z, taus)), sums_at(z_new[asked], taus)])
     weights = examples.weights[calibration].double()
     at = torch.searchsorted(known, calibration)
     mean_own = float(weights @ own[torch.searchsorted(rows, calibration)] / weights.sum())
@@ -137,15 +145,14 @@ def layer_scores(
     if tau is None:
         return None
 
-    together = torch.cat(
-        [interpolated(earlier.sums[place], earlier.centre, tau), sums_at(z_new[:, :first], [tau])[:, 0]]
-    )
+    together = torch.cat([interpolated(earlier.sums, earlier.centre, tau), sums_at(z_new[:, :first], [tau])[:, 0]])
     newest = tau * torch.cat([z, z_new[:, first:]])
     total = torch.logaddexp(together, newest.logsumexp(1))[:, None]
-    odds = mass - torch.cat(of_base).double() + learnt.bias
+    odds = mass - torch.cat([base, base_new]).double() + learnt.bias
     table = torch.cat([odds[:, None], together[:, None] - total, newest - total], 1).to(examples.X.dtype)
     kept, at = torch.searchsorted(rows, later), torch.searchsorted(known, later)
-    return tau, table, NovelSums(scores.n_novel, later, mass[kept], own[kept], earlier.centre, sums[at])
+    experts = scores.discriminants.lda, scores.discriminants.random_lda
+    return tau, table, NovelSums(scores.n_novel, later, mass[kept], own[kept], earlier.centre, sums[at], *experts)
 
 
 def temperatures(centre: float) -> list[float]:

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gptree.experts import FittedExpert, GrownScores, Layer, NovelSums, weighted_mean
+from gptree.experts import FittedExpert, GrownScores, Layer, NovelSums
 from gptree.incremental.exemplars import root_rows
 from gptree.incremental.journal import BaseClass, ClassRegistry
 from gptree.incremental.kernels import joined_kernels
@@ -98,8 +98,7 @@ def _same(a: ClassRegistry, b: ClassRegistry) -> bool:
 def _means(base: BaseState, registry: ClassRegistry) -> np.ndarray:
     """Class means (C, d) of the mapped features: of base classes from what their exemplars stand for."""
     kept = base.exemplar_means[[c.number for c in registry.base]]
-    novel = [weighted_mean(c.features[: c.first], c.arrival[: c.first])[None] for c in registry.novel]
-    return torch.cat([kept, *novel]).double().cpu().numpy()
+    return torch.cat([kept, *(c.mean[None] for c in registry.novel)]).double().cpu().numpy()
 
 
 # --------------------------------------------------------------------------------------------------------- the experts
