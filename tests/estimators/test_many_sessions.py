@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from gptree import GPTreeClassifier, Growth, Herding, KMeansPlusPlusExemplars, Logarithmic, RebuildTree, load_model
-from gptree.incremental import sessions
+from gptree.experts import novel
+from gptree.incremental import exemplars, sessions
 from gptree.incremental.exemplars import condensed
 from gptree.model import node_problems
 from gptree.tree import label_hashes
@@ -96,6 +97,82 @@ def test_removing_a_class_after_merges_is_never_having_added_it(tmp_path) -> Non
     assert bits(back) == before
     assert bits(back.undo()) == bits(taught(4, 5, 6, 7, strategy=strategy))
     assert bits(back.remove_classes([4, 5])) == bits(taught(6, 7, strategy=strategy))
+
+
+# ---------------------------------------------------------------------------------- sums over classes of older layers
+
+
+BASE, LAYERED_Y = 102, np.repeat(np.arange(116), 5)
+LAYERED_X = np.random.default_rng(1).normal(size=(116, D))[LAYERED_Y] + 0.2 * RNG.normal(size=(len(LAYERED_Y), D))
+
+
+@cache
+def wide() -> GPTreeClassifier:
+    rows = LAYERED_Y < BASE
+    model = GPTreeClassifier(growth=Growth(strategy=Logarithmic()), random_state=0, device="cpu")
+    return model.fit(LAYERED_X[rows], LAYERED_Y[rows])
+
+
+def layered(*arrived: int, shots: int = 4) -> GPTreeClassifier:
+    """Sessions of two classes each."""
+    model = copy.deepcopy(wide())
+    for c in arrived:
+        rows = np.isin(LAYERED_Y, (c, c + 1)) & (np.arange(len(LAYERED_Y)) % 5 < shots)
+        model.add_classes(LAYERED_X[rows], LAYERED_Y[rows])
+    return model
+
+
+def log_p(model: GPTreeClassifier) -> np.ndarray:
+    return model.predict_log_proba(LAYERED_X[::3])
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Whether sums of older layers were enough, each time they were there; also in this small model."""
+    monkeypatch.setattr(sessions, "KEPT_TABLE", 0)
+    monkeypatch.setattr(exemplars, "ROOT_ROWS", 150)
+    found, layer_scores = [], novel.layer_scores
+
+    def counted(*given):
+        result = layer_scores(*given)
+        found.append(result is not None)
+        return result
+
+    monkeypatch.setattr(novel, "layer_scores", counted)
+    return found
+
+
+def test_sums_over_the_classes_of_older_layers(asked: list[bool], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same numbers as from scoring all novel classes in every session."""
+    arrived = range(BASE, 116, 2)
+    model = layered(*arrived)
+    assert asked.count(True) >= 3  # not of sessions 1, 2 and 4, which make one layer
+    monkeypatch.setattr(novel, "layer_scores", lambda *_: None)
+    np.testing.assert_allclose(np.exp(log_p(model)), np.exp(log_p(layered(*arrived))), rtol=0, atol=1e-6)
+
+
+def test_sums_come_from_the_registry_alone(asked: list[bool], tmp_path) -> None:
+    model = layered(*range(BASE, 116, 2))
+    before = log_p(model)
+    model.save(tmp_path / "model")
+    back = load_model(tmp_path / "model")
+    assert np.array_equal(log_p(back), before)
+    last = layered(*range(BASE, 114, 2))
+    assert np.array_equal(log_p(copy.deepcopy(model).undo()), log_p(last))
+    assert np.array_equal(log_p(back.undo()), log_p(last))
+    rows = LAYERED_Y >= 114
+    for each in (back, last):
+        each.add_classes(LAYERED_X[rows][:8], LAYERED_Y[rows][:8])
+    assert np.array_equal(log_p(back), log_p(last))
+    removed = model.remove_classes([104, 105])
+    assert np.array_equal(log_p(removed), log_p(layered(BASE, *range(106, 116, 2))))
+    assert np.array_equal(log_p(removed.undo()), before)
+    assert True in asked
+
+
+def test_single_shots_are_scored_by_all_classes(asked: list[bool]) -> None:
+    layered(*range(BASE, 108, 2), shots=1)
+    assert not asked
 
 
 # -------------------------------------------------------------------------------------------------- bounded memory

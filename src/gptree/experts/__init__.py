@@ -12,6 +12,7 @@ from gptree.experts.kernel_ridge import FittedKernelRidge, KernelRidge
 from gptree.experts.lda import LDA, FittedLDA, lda_scores
 from gptree.experts.left_out import ExemplarScores, FitScores, LeftOutScores, in_chunks
 from gptree.experts.novel import FittedBaseNovelExpert, FittedSingle, NovelClassExperts
+from gptree.experts.novel_layers import Layer, NovelSums
 from gptree.experts.novel_scores import GrownScores, root_log_odds
 from gptree.experts.one_hot import ExemplarRidge
 from gptree.experts.pool import FittedPool, Pool, fit_weights, pooled
@@ -47,9 +48,11 @@ __all__ = [
     "GrownScores",
     "KernelDensity",
     "KernelRidge",
+    "Layer",
     "LeftOutScorer",
     "LeftOutScores",
     "NovelClassExperts",
+    "NovelSums",
     "Pool",
     "PriorScores",
     "RandomFeatures",

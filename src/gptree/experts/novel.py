@@ -31,6 +31,7 @@ from gptree.experts.density import FittedKernelDensity
 from gptree.experts.examples import Examples, row_chunks
 from gptree.experts.kernel_ridge import FittedKernelRidge, KernelRidge
 from gptree.experts.lda import FittedLDA
+from gptree.experts.novel_layers import Layer, LayerScores, NovelSums, layer_scores
 from gptree.experts.novel_scores import Discriminants, GrownScores, NovelScores, combined, root_log_odds
 from gptree.experts.pool import pooled
 from gptree.experts.random_features import FittedRandomFeatures
@@ -120,6 +121,7 @@ class NovelClassExperts(Serializable):
         rows: Tensor | None = None,
         memorised: bool = False,
         arrivals: Tensor | None = None,
+        layer: Layer | None = None,
     ) -> tuple[FittedBaseNovelExpert, GrownScores]:
         """The experts over all classes, and their left-out class log-probabilities at the points in memory.
 
@@ -136,8 +138,13 @@ class NovelClassExperts(Serializable):
 
         `memorised`: the network behind the features knew the base examples by heart, so that they teach nothing about
         how sure to be. The examples of novel classes do, and what they say is then taken for all decisions.
+
+        Of the newest `layer` where only arrivals are new, the scores are those `against` all earlier classes if their
+        sums are known; its own are given for the next one.
         """
-        discriminants, n_base = self._over(kept, X, y, weights), len(kept)
+        layer = None if arrivals is None else layer
+        earlier = None if layer is None else layer.earlier
+        discriminants, n_base = self._over(kept, X, y, weights, earlier), len(kept)
         density, examples = discriminants.density, discriminants.examples
         fitted_ridge: Any = None
         ridge: Fit | None = None
@@ -152,14 +159,28 @@ class NovelClassExperts(Serializable):
         rows = everyone if rows is None else rows
         several = n_base + (examples.sizes[n_base:] > 1).nonzero()[:, 0]
         calibration = some(rows[torch.isin(examples.y[rows], several)], len(several)) if len(several) > 1 else rows[:0]
-        known = rows if len(rows) * (examples.n_classes - n_base) <= MAX_TABLE else calibration
+        experts = base, discriminants.lda, discriminants.random_lda, density, fitted_ridge
+
+        def sharpened(sharpness: float) -> FittedBaseNovelExpert:
+            others = min(1.0, sharpness) if memorised else 1.0
+            return FittedBaseNovelExpert(*experts, self.root_weights, self.bias, self.novel_weights * sharpness, others)
+
+        if len(several) < scores.n_novel or len(several) == 1:
+            layer = None
+        newest = 0 if earlier is None else int((examples.y[rows] >= n_base + earlier.n_novel).sum())
+        if layer is not None and earlier is not None and newest * scores.n_novel <= MAX_TABLE:
+            found = layer_scores(scores, earlier, rows, calibration, layer.later)
+            if found is not None:
+                grown, table, sums = sharpened(found[0]), *found[1:]
+                table[:, 0] *= grown.sharpness
+                return grown, LayerScores(base_left_out, table, scores.place(rows), None, sums)
+        known = rows if len(rows) * scores.n_novel <= MAX_TABLE else calibration
         odds, of_novel = scores.at(known)
         scored = [each[torch.searchsorted(known, calibration)][:, several - n_base] for each in of_novel]
         sharpness = self._sharpness(scored, several, examples, calibration)
-        novel_weights, others = self.novel_weights * sharpness, min(1.0, sharpness) if memorised else 1.0
-        experts = base, discriminants.lda, discriminants.random_lda, density, fitted_ridge
-        grown = FittedBaseNovelExpert(*experts, self.root_weights, self.bias, novel_weights, others)
-        return grown, scores.of(grown, base_left_out, known, grown.entries(odds, of_novel))
+        grown = sharpened(sharpness)
+        sums = None if layer is None else NovelSums.of(scores, layer.later, sharpness)
+        return grown, replace(scores.of(grown, base_left_out, known, grown.entries(odds, of_novel)), sums=sums)
 
     def left_out(
         self,
@@ -177,8 +198,13 @@ class NovelClassExperts(Serializable):
         scores = NovelScores(self, discriminants, ridge, len(kept), arrivals)
         return scores.of(grown, base_left_out, kept[:0], X.new_zeros(0, 1 + len(grown.lda.counts) - len(kept)))
 
-    def _over(self, kept: Tensor, X: Tensor, y: Tensor, weights: Tensor | None) -> Discriminants:
-        """The experts but for ridge regression over base classes `kept` and what came later, see `grown`."""
+    def _over(
+        self, kept: Tensor, X: Tensor, y: Tensor, weights: Tensor | None, earlier: NovelSums | None = None
+    ) -> Discriminants:
+        """The experts but for ridge regression over base classes `kept` and what came later, see `grown`.
+
+        Those of `earlier` layers have all classes but the newest.
+        """
         C, lda, random_lda, exemplars = int(y.max()) + 1, self.lda, self.random_lda, self.density
         if len(kept) < len(lda.counts):
             lda, random_lda, exemplars = lda.only(kept), random_lda.only(kept), exemplars.only(kept)
@@ -186,6 +212,9 @@ class NovelClassExperts(Serializable):
         later = X, y, C, None if weights is None else weights[m:]
         density = exemplars.grown(*later)
         examples = Examples.of(density.points.to(X.dtype), density.labels, C, weights=weights)
+        if earlier is not None:
+            lda, random_lda, newest = earlier.lda, earlier.random_lda, y >= len(kept) + earlier.n_novel
+            later = X[newest], y[newest], C, None if weights is None else weights[m:][newest]
         return Discriminants(lda.grown(*later), random_lda.grown(*later), density, examples, weights, m)
 
     def with_base_mass(self, weights: Tensor, rows: Tensor | None = None) -> NovelClassExperts:

@@ -19,6 +19,7 @@ from gptree.experts.scorers import tempered
 
 if TYPE_CHECKING:
     from gptree.experts.novel import FittedBaseNovelExpert, NovelClassExperts
+    from gptree.experts.novel_layers import NovelSums
 
 
 def combined(base: Tensor, odds: Tensor, novel: Tensor) -> Tensor:
@@ -73,7 +74,7 @@ class Discriminants:
         density, itself = self.density, rows
         if first:
             density = density.only(torch.arange(first, self.examples.n_classes, device=rows.device))
-            itself = (rows - self.n_exemplars).clamp(min=-1)
+            itself = (rows - int((self.examples.y < first).sum())).clamp(min=-1)
         scores = [
             self.lda.left_out(white[0], y, inside, weights, first),
             random_lda.left_out(white[1], y, inside, weights, first),
@@ -116,15 +117,28 @@ class NovelScores:
     arrivals: Tensor | None
     """(k, 4) `NovelClassExperts.at_arrivals` of all later examples; None if other things are new."""
 
+    @property
+    def n_novel(self) -> int:
+        return self.discriminants.examples.n_classes - self.n_base
+
     def at(self, rows: Tensor) -> tuple[Tensor, list[Tensor]]:
         """r (r,) at some points, in their order, and the scores (r, N) that each expert gives novel classes."""
+        novel, of_base = self.apart(rows)
+        return self.learnt.total(novel).logsumexp(1) - of_base + self.learnt.bias, novel
+
+    def apart(self, rows: Tensor, first: int = 0) -> tuple[list[Tensor], Tensor]:
+        """The scores (r, N) that each expert gives novel classes, and what base classes score together (r,).
+
+        Where only `arrivals` are new: (r, N − first) of the novel classes from the `first` on, if it is given. All of
+        them must have several examples then.
+        """
         learnt, discriminants, n_base = self.learnt, self.discriminants, self.n_base
         if self.arrivals is not None:
             before, after = (rows[(rows < discriminants.n_exemplars) == old] for old in (True, False))
             mass, sums = self.arrivals[after - discriminants.n_exemplars].tensor_split([1], 1)
             parts = [
-                discriminants.at(before, n_base, learnt.whitened(discriminants, before)),
-                discriminants.at(after, n_base, sums=sums),
+                discriminants.at(before, n_base + first, learnt.whitened(discriminants, before)),
+                discriminants.at(after, n_base + first, sums=None if first else sums),
             ]
             novel = [torch.cat(both) for both in zip(*parts, strict=True)]
             weights = None if discriminants.weights is None else discriminants.weights[: discriminants.n_exemplars]
@@ -137,14 +151,13 @@ class NovelScores:
                 total = total + learnt.root_weights[-1] * of_ridge[:, :n_base]
                 novel.append(of_ridge[:, n_base:])
             of_base = total.logsumexp(1)
-        return learnt.total(novel).logsumexp(1) - of_base + learnt.bias, novel
+        return novel, of_base
 
     def of(self, grown: FittedBaseNovelExpert, base: LeftOutAt, known: Tensor, table: Tensor) -> GrownScores:
         """The log-probabilities of `grown` experts: in the table (k, 1 + N) at points `known` (k,), later elsewhere."""
-        n = len(self.discriminants.examples)
-        if len(known) == n:
+        if len(known) == len(self.discriminants.examples):
             return grown.known_scores(base, table)
-        place = known.new_full((n,), -1).index_copy_(0, known, torch.arange(len(known), device=known.device))
+        place = self.place(known)
 
         def base_at(asked: Tensor) -> Tensor:
             return tempered(base(asked), grown.sharpness)
@@ -153,6 +166,11 @@ class NovelScores:
             return grown.entries(*self.at(asked))
 
         return GrownScores(base_at, table, place, more)
+
+    def place(self, known: Tensor) -> Tensor:
+        """Where points stand among the `known` ones, −1 if they do not."""
+        place = known.new_full((len(self.discriminants.examples),), -1)
+        return place.index_copy_(0, known, torch.arange(len(known), device=known.device))
 
 
 @dataclass(frozen=True, eq=False)
@@ -169,12 +187,15 @@ class GrownScores:
         Where the rows stand in the table; −1 if they do not.
     more : function from row numbers (r,), in order, to a tensor (r, 1 + N), or None
         The same of rows that are not in the table; None if all are.
+    sums : NovelSums or None
+        Of a layer, what the next one needs.
     """
 
     base: LeftOutAt
     table: Tensor
     place: Tensor
     more: LeftOutAt | None
+    sums: NovelSums | None = None
 
     def __len__(self) -> int:
         return len(self.place)

@@ -67,6 +67,9 @@ from gptree.tree import ClassTree, label_hashes
 
 #: Many examples a class and one covariance: less shrinkage is needed than with few.
 BASE_LDA = LDA(shrinkages=(0.02, 0.05, 0.1, 0.2, 0.5, 0.9))
+#: Up to so many classes a base session looks at its examples when it is fitted, which takes a fifth longer; with
+#: more, when it is first asked.
+LOOKS_AT_ONCE = 500
 #: With 180 classes of CUB it was a third of a base session, for an NLL of 0.005 at left-out rows.
 BASE_RIDGE = RandomFeatures(
     Ridge(penalties=(10.0, 30.0, 100.0, 300.0, 1e3, 3e3, 1e4), most_classes=150), count=2_000, unit_length=False
@@ -193,7 +196,8 @@ def fit_base(
         weights=None if weights is None else weights[rows],
         beliefs=None if beliefs is None else beliefs[rows],
     )
-    base_novelty(base, predict_at, on_sphere, frequencies)  # a fifth more for the fit, most of a first `predict_open`
+    if len(labels) <= LOOKS_AT_ONCE:
+        base_novelty(base, predict_at, on_sphere, frequencies)  # most of a first `predict_open`
     return base, exemplars.rows, frequencies
 
 
@@ -205,8 +209,9 @@ def base_novelty(
 ) -> Novelty:
     """How strange the examples of the base session were to its model.
 
-    A base session that kept exemplars alone has looked at all its examples. One that has them all looks when it is
-    fitted; once loaded, or for another `predict_at`, when it is first asked, as a model fitted without growth is.
+    A base session that kept exemplars alone has looked at all its examples. One of few classes that has them all looks
+    when it is fitted; once loaded, or for another `predict_at`, when it is first asked, as a model fitted without
+    growth does.
     `log_frequencies` (C,) are those that prior means at its rows express.
     """
     if base.novelty is not None:

@@ -10,12 +10,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from gptree.experts import weighted_mean
 from gptree.experts.examples import stable_order
 
 Kind = Literal["fit", "add_classes", "add_examples", "remove_classes", "rename_class", "merge_classes"]
@@ -93,10 +95,15 @@ class NovelClass:
     origins: tuple[tuple[int, int], ...]
     """For every row: the number of the journal's entry that brought it, and where it stood in what was given."""
 
-    @property
+    @cached_property
     def first(self) -> int:
         """Rows that came with the class itself; they stand before the others."""
         return int((self.arrival > 0).sum())
+
+    @cached_property
+    def mean(self) -> Tensor:
+        """(d,) of these rows."""
+        return weighted_mean(self.features[: self.first], self.arrival[: self.first])
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gptree.experts import FittedExpert, GrownScores, weighted_mean
+from gptree.experts import FittedExpert, GrownScores, Layer, NovelSums
 from gptree.incremental.exemplars import root_rows
 from gptree.incremental.journal import BaseClass, ClassRegistry
 from gptree.incremental.kernels import joined_kernels
@@ -53,7 +53,7 @@ def grow(
     if not config.strategy.layered:
         return _extended(base, registry, config, frozen, memory)
     layers: list[GrownState] = []
-    sessions = registry.sessions
+    sessions, below = registry.sessions, []
     for k, last in enumerate(np.cumsum(config.strategy.groups(len(sessions))).tolist()):
         places = sorted(place for session in sessions[:last] for place in session)
         part = replace(registry, novel=tuple(registry.novel[i] for i in places))
@@ -61,8 +61,10 @@ def grow(
         if known is not None and _same(known.registry, part):
             layers.append(known)
         else:
-            layers.append(_extended(base, part, config, frozen, Memory.of(base, part)))
+            sums = layers[-1]._sums if layers and places[: len(below)] == below else None
+            layers.append(_extended(base, part, config, frozen, Memory.of(base, part), sums))
             previous = None  # what was fitted on top of other classes is of no use
+        below = places
         frozen = _Frozen.of(layers[-1].model)
     light = (layer if layer._table is None else replace(layer, _table=None) for layer in layers)
     return replace(layers[-1], registry=registry, layers=tuple(light))
@@ -96,8 +98,7 @@ def _same(a: ClassRegistry, b: ClassRegistry) -> bool:
 def _means(base: BaseState, registry: ClassRegistry) -> np.ndarray:
     """Class means (C, d) of the mapped features: of base classes from what their exemplars stand for."""
     kept = base.exemplar_means[[c.number for c in registry.base]]
-    novel = [weighted_mean(c.features[: c.first], c.arrival[: c.first])[None] for c in registry.novel]
-    return torch.cat([kept, *novel]).double().cpu().numpy()
+    return torch.cat([kept, *(c.mean[None] for c in registry.novel)]).double().cpu().numpy()
 
 
 # --------------------------------------------------------------------------------------------------------- the experts
@@ -116,11 +117,18 @@ def _base_expert(base: BaseState, registry: ClassRegistry, config: GrowthConfig,
 
 
 def _experts(
-    base: BaseState, registry: ClassRegistry, config: GrowthConfig, memory: Memory, rows: Tensor, memorised: bool
+    base: BaseState,
+    registry: ClassRegistry,
+    config: GrowthConfig,
+    memory: Memory,
+    rows: Tensor,
+    memorised: bool,
+    layer: Layer | None,
 ) -> tuple[FittedExpert | None, GrownScores | None]:
     """Experts over all classes, and their left-out log-probabilities (n, C) at the examples in memory.
 
-    They are known at once at `rows` of the memory. The base may be `memorised`, see `NovelClassExperts.grown`.
+    They are known at once at `rows` of the memory. The base may be `memorised`, the newest classes a `layer`, see
+    `NovelClassExperts.grown`.
     """
     expert = _base_expert(base, registry, config, memory)
     if expert is None:
@@ -129,7 +137,7 @@ def _experts(
     later = config.on_sphere(memory.later)
     known = memory.kept, later, memory.later_y, base_scores(base, memory, later), memory.weights, rows
     arrivals = base_at_arrivals(base, registry, later)
-    return base.novel_experts.grown(expert, *known, memorised, arrivals)
+    return base.novel_experts.grown(expert, *known, memorised, arrivals, layer)
 
 
 def _times_wider(base: BaseState, config: GrowthConfig, memory: Memory) -> float | None:
@@ -213,9 +221,17 @@ def _refitted(
 
 
 def _extended(
-    base: BaseState, registry: ClassRegistry, config: GrowthConfig, frozen: _Frozen, memory: Memory
+    base: BaseState,
+    registry: ClassRegistry,
+    config: GrowthConfig,
+    frozen: _Frozen,
+    memory: Memory,
+    earlier: NovelSums | None = None,
 ) -> GrownState:
-    """Novel classes placed in every tree, and the nodes that are new to it fitted to the examples in memory."""
+    """Novel classes placed in every tree, and the nodes that are new to it fitted to the examples in memory.
+
+    Of layers below, what their novel classes score together may be known from `earlier`.
+    """
     means = _means(base, registry)
     keys = [base.keys[c.number] for c in registry.base] + [c.key for c in registry.novel]
     n_base = len(registry.base)
@@ -232,9 +248,14 @@ def _extended(
     known = [np.append(nodes, NEW)[place.base_nodes] for place, nodes in zip(placed, frozen.node_of, strict=True)]
     joined = [place.novel for place in placed if place.novel is not None]
     first = len(keys) - joined[0].n_classes if len(joined) == len(placed) else None
-    seen = _seen(memory, first, label_hashes(keys))
+    hashes = label_hashes(keys)
+    seen = _seen(memory, first, hashes)
     times_wider = _times_wider(base, config, memory)
-    expert, left_out = _experts(base, registry, config, memory, seen, times_wider is not None)
+    layer, many = None, len(memory.y) * (1 + len(keys) - n_base) > KEPT_TABLE
+    if config.strategy.layered and first is not None and many:
+        below = earlier if earlier is not None and earlier.n_novel == first - n_base else None
+        layer = Layer(below, root_rows(memory.y, hashes))
+    expert, left_out = _experts(base, registry, config, memory, seen, times_wider is not None, layer)
     y = memory.y.cpu().numpy()
     counts = np.bincount(y, memory.weights.double().cpu().numpy())
     most = counts if config.session_exemplars is None else np.minimum(counts, np.bincount(y))
@@ -254,7 +275,8 @@ def _extended(
     model = _fitted(frozen.model, trees, known, data, rows, memory.features, config, keeps)
     complete = left_out is not None and left_out.more is None and left_out.table.numel() <= KEPT_TABLE
     table = left_out.table if left_out is not None and complete else None
-    known_of = {"times_wider": times_wider, "log_sizes": log_sizes, "_table": table}
+    sums = None if left_out is None else left_out.sums
+    known_of = {"times_wider": times_wider, "log_sizes": log_sizes, "_table": table, "_sums": sums}
     return GrownState(registry, model, expert, memory.rows, memory.y, **known_of)
 
 

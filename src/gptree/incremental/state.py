@@ -11,7 +11,7 @@ import torch
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
-from gptree.experts import FittedExpert, LeftOutScores, NovelClassExperts
+from gptree.experts import FittedExpert, LeftOutScores, NovelClassExperts, NovelSums
 from gptree.experts.wrong_labels import likelihood_weights
 from gptree.incremental.journal import ClassRegistry
 from gptree.incremental.strategies import Strategy
@@ -159,3 +159,5 @@ class GrownState:
     """Of a forest that grows by sessions, or by groups of them: the model after each."""
     _table: Tensor | None = None
     """(n, 1 + N) what growing has computed of left-out predictions, see `GrownScores`; where it is small."""
+    _sums: NovelSums | None = None
+    """Of a layer, what its novel classes score together, for the next one; where there are many."""

@@ -1,0 +1,51 @@
+"""Sums over novel classes at nodes of log τ, and the τ chosen from them, against all scores."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from gptree.experts.calibration import best_temperature
+from gptree.experts.novel_layers import REACH, best_between, interpolated, sums_at, temperatures
+
+CENTRE = 0.3
+
+
+def scores(classes: int, spread: float) -> torch.Tensor:
+    z = torch.randn(40, classes, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    return spread * z - 100
+
+
+@pytest.mark.parametrize("spread", [0.1, 3.0, 30.0, 300.0])
+@pytest.mark.parametrize("t", [-REACH, -0.31, 0.0, 0.123, REACH])
+def test_sums_between_the_nodes(spread: float, t: float) -> None:
+    z, tau = scores(30, spread), math.exp(CENTRE + t)
+    expected = [math.log(sum(math.exp(tau * (float(v) + 100)) for v in row)) - 100 * tau for row in z / max(1, spread)]
+    z = z / max(1, spread)
+    found = interpolated(sums_at(z, temperatures(CENTRE)), CENTRE, tau)
+    np.testing.assert_allclose(found.numpy(), expected, rtol=0, atol=1e-7)
+
+
+@pytest.mark.parametrize("spread", [3.0, 30.0, 300.0])
+def test_wide_scores_between_the_nodes(spread: float) -> None:
+    z, tau = scores(30, spread), math.exp(CENTRE + 0.2)
+    found = interpolated(sums_at(z, temperatures(CENTRE)), CENTRE, tau)
+    np.testing.assert_allclose(found.numpy(), (tau * z).logsumexp(1).numpy(), rtol=0, atol=3e-6)
+
+
+def test_the_temperature_is_that_of_all_scores() -> None:
+    z = scores(12, 1.0)
+    labels = (2 * z + torch.randn(z.shape, generator=torch.Generator().manual_seed(1)).mul(2)).argmax(1)
+    weights = torch.linspace(0.5, 2, len(z), dtype=torch.float64)
+    expected, _ = best_temperature(z, labels, 1.0, weights)
+    own = float(weights @ z.gather(1, labels[:, None])[:, 0] / weights.sum())
+    for centre in math.log(expected) + np.array([-0.4, 0.0, 0.4]):
+        sums = weights @ sums_at(z, temperatures(centre)) / weights.sum()
+        found = best_between(sums.tolist(), own, float(weights.sum()), centre)
+        assert found == pytest.approx(expected, rel=1e-6)
+    for centre in math.log(expected) + np.array([-0.6, 0.6]):
+        sums = weights @ sums_at(z, temperatures(centre)) / weights.sum()
+        assert best_between(sums.tolist(), own, float(weights.sum()), centre) is None
