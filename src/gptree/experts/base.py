@@ -283,8 +283,6 @@ class FittedPart(FittedExpert):
 def dense_left_out(at: LeftOutAt, n: int, device: torch.device) -> Tensor:
     """Left-out log-probabilities (n, C) at all n examples; in single precision where they are many."""
     everyone = torch.arange(n, device=device)
-    if len(row_chunks(everyone, max(n, 1))) == 1:  # there are no more classes than examples: one piece in any case
-        return at(everyone).log_softmax(1)
     first = at(everyone[:1])
     dtype = torch.float32 if first.shape[1] * n > MAX_DOUBLE_SIZE else first.dtype
     left_out = first.new_empty(n, first.shape[1], dtype=dtype)
