@@ -60,6 +60,26 @@ def test_some_rows_after_the_other_have_the_same_temperature(weighted, monkeypat
         assert best_temperature(scores, y, centre, weights) == pytest.approx(at_once, rel=1e-12)
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_rounding_does_not_choose_among_values_that_say_the_same(seed):
+    """A factor on all scores is one on the temperature, the other way round."""
+    x, y = noisy_scores(40, 5, seed, 1.0)
+
+    class Scorer:
+        grid, fallback, spread = (1.0, 3.0, 0.7), 1.0, 2.0
+
+        def scores(self, grid, rows):
+            return torch.stack([value * x[rows] for value in grid])
+
+        def fitted(self, value, temperature):
+            raise AssertionError
+
+    examples = Examples.of(x, y, 5)
+    value, tau, _ = choose(Scorer(), examples, CalibrationRows.of(examples))
+    assert value == 1.0
+    assert tau == pytest.approx(best_temperature(x, y, temperature_centre(x, 2.0))[0], rel=0.3)
+
+
 def test_temperature_of_a_known_model():
     """Labels drawn from softmax(3·score): the estimate has a standard error of about 2 %; five of them are allowed."""
     generator = torch.Generator().manual_seed(0)

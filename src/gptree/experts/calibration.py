@@ -31,6 +31,9 @@ GAPS_AT_A_TIME = 2**22  # beyond so many scores the search for a temperature tak
 BRACKET = 4.0  # log τ is sought within ± this of log τ₀
 TOLERANCE = 1e-4  # on log τ: the NLL is flat to about 1e-8 there
 MAX_STEPS = 60
+#: A value of the grid must have an NLL lower than an earlier one's by this: with two rows a class all sharpnesses of a
+#: density are one, up to rounding, which must not choose.
+TIE = 1e-7
 
 
 class LeftOutScorer(Protocol):
@@ -124,7 +127,7 @@ def choose(scorer: LeftOutScorer, examples: Examples, calibration: CalibrationRo
     for value, scores in _each_value(scorer, calibration.rows, examples.n_classes):
         centre = temperature_centre(scores, scorer.spread, calibration.weights)
         _, nll = best_temperature(calibration.see(scores), calibration.labels, centre, calibration.weights)
-        if best is None or nll < least:
+        if best is None or nll < least - TIE:
             best, least = (value, centre, scores), nll
     assert best is not None
     value, centre, scores = best
