@@ -143,6 +143,16 @@ def test_readers_and_writers_at_once(tmp_path: Path) -> None:
     check(store, range(200, 210))
 
 
+def test_a_list_without_a_shard_that_moved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder is not listed at one moment: the list may have neither a shard nor the one that it was put into."""
+    store, lists = Store(tmp_path), [list]
+    put(store, range(5))
+    whole = module.shards_in
+    monkeypatch.setattr(module, "shards_in", lambda folder: lists.pop()() if lists else whole(folder))
+    check(store, range(5))
+    assert not lists
+
+
 def test_a_disk_that_refuses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = Store(tmp_path)
     put(store, range(5))

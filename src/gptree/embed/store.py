@@ -94,16 +94,19 @@ class Store:
             Vectors (d,), float32, by key.
         """
         folder = self._shelf(description)
+        wanted = set(keys)
         while True:
             found: dict[bytes, np.ndarray] = {}
-            wanted = set(keys)
+            shards = shards_in(folder)
             try:
-                for path in shards_in(folder):
+                for path in shards:
                     if wanted - found.keys():
                         found |= read_shard(path, wanted - found.keys(), description["dimension"])
             except FileNotFoundError:
                 continue  # another process has put it into a larger one
-            return found
+            # or while the folder was listed, so that the list had neither of the two
+            if not wanted - found.keys() or set(shards_in(folder)) == set(shards):
+                return found
 
     def shelves(self) -> list[Shelf]:
         """What there is, encoder by encoder."""
