@@ -113,7 +113,7 @@ METHODS = {
     "gptree, forest": 100_000,
     "experts alone": 100_000,
     "logistic regression": CHARACTERS,
-    "napkinXC, HSM": 100_000,
+    "napkinXC, HSM": 10_000,
     "napkinXC, PLT": 10_000,
     "nearest means, faiss": 100_000,
     "k-NN, faiss": 100_000,

@@ -51,7 +51,7 @@ GROUP, NEEDS_DATA, FRESH_PROCESS = "Speed and size", False, True
 
 BASE, WAY = 600, 10
 #: Strategies, up to how many sessions each is tried, and how many of them are timed.
-STRATEGIES = {"logarithmic": (1_000, 8), "shared-root": (100, 8), "rebuild-tree": (100, 2)}
+STRATEGIES = {"logarithmic": (1_000, 8), "shared-root": (304, 8), "rebuild-tree": (1_000, 2)}
 SESSIONS = (8, 32, 100, 304, 1_000)
 #: All classes in one fit, without growth.
 AT_ONCE = "at once"
