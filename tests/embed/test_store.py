@@ -145,12 +145,23 @@ def test_readers_and_writers_at_once(tmp_path: Path) -> None:
 
 def test_a_list_without_a_shard_that_moved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A folder is not listed at one moment: the list may have neither a shard nor the one that it was put into."""
-    store, lists = Store(tmp_path), [list]
-    put(store, range(5))
+    put(Store(tmp_path / "from"), range(5))
     whole = module.shards_in
-    monkeypatch.setattr(module, "shards_in", lambda folder: lists.pop()() if lists else whole(folder))
-    check(store, range(5))
-    assert not lists
+
+    def listed(*first: list[Path]) -> Store:
+        """A store of which the first lists are these."""
+        store, lists = Store(tmp_path / "from"), [*first]
+        monkeypatch.setattr(
+            module, "shards_in", lambda f: lists.pop(0) if lists and f.parent == store.folder else whole(f)
+        )
+        return store
+
+    gone = [tmp_path / "from" / tiny().key / f"{'0' * 16}.safetensors"]
+    for lists in ([[]], [gone], [gone, []]):
+        check(listed(*lists), range(5))
+        assert Store(tmp_path / str(len(list(tmp_path.iterdir())))).merge(listed(*lists)) == 5
+        assert listed(*lists).remove(ENCODER, lambda X: X[:, 0] == 4) == 1
+        put(listed(), range(5))
 
 
 def test_a_disk_that_refuses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

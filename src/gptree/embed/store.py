@@ -28,6 +28,8 @@ from gptree.embed.encoders.base import Description, description_key
 from gptree.embed.shards import KEY_BYTES, read_shard, shard_size, shards_in, write_shard
 from gptree.storage import StorageError, clear_left_overs, locked, parse_document, write_atomically
 
+_Rows = dict[bytes, np.ndarray]
+
 #: Rows of a shard that takes in no more.
 FULL = 4096
 #: The environment variable that names the default store.
@@ -93,23 +95,18 @@ class Store:
         dict
             Vectors (d,), float32, by key.
         """
+        found: dict[bytes, np.ndarray] = {}
+        missing = set(keys)
         folder = self._shelf(description)
-        wanted = set(keys)
-        while True:
-            found: dict[bytes, np.ndarray] = {}
-            shards = shards_in(folder)
-            try:
-                for path in shards:
-                    if wanted - found.keys():
-                        found |= read_shard(path, wanted - found.keys(), description["dimension"])
-            except FileNotFoundError:
-                continue  # another process has put it into a larger one
-            # or while the folder was listed, so that the list had neither of the two
-            if not wanted - found.keys() or set(shards_in(folder)) == set(shards):
-                return found
+        for rows in _of_shards(folder, lambda path: read_shard(path, missing, description["dimension"])):
+            found |= rows
+            missing.difference_update(rows)
+            if not missing:
+                break
+        return found
 
     def shelves(self) -> list[Shelf]:
-        """What there is, encoder by encoder."""
+        """What there is, encoder by encoder; the numbers are rough while another process writes."""
         return [
             Shelf(
                 folder.name,
@@ -169,17 +166,7 @@ class Store:
         int
             The number of vectors that were copied.
         """
-        copied = 0
-        for source in other._folders():
-            description = _description(source)
-            folder = self._shelf(description, new=True)
-            for path in shards_in(source):
-                if not (folder / path.name).exists():
-                    rows = read_shard(path, None, description["dimension"])
-                    new = rows.keys() - self.find(description, list(rows)).keys()
-                    self.add(description, list(new), np.array([rows[key] for key in new]))
-                    copied += len(new)
-        return copied
+        return sum(map(self._take_in, other._folders()))
 
     def remove(self, description: Mapping[str, Any], chosen: Callable[[np.ndarray], np.ndarray]) -> int:
         """Remove vectors for good: their contents are forgotten for all encoders, and so are their files.
@@ -197,8 +184,8 @@ class Store:
             How many were removed.
         """
         gone: set[bytes] = set()
-        for path in shards_in(self._shelf(description)):
-            rows = read_shard(path, None, description["dimension"])
+        folder = self._shelf(description)
+        for rows in _of_shards(folder, lambda path: read_shard(path, None, description["dimension"])):
             if rows:
                 goes = chosen(np.stack(list(rows.values())))
                 gone |= {key for key, each in zip(rows, goes, strict=True) if each}
@@ -228,6 +215,20 @@ class Store:
             left = {name: e for name, e in known.items() if not (isinstance(e, list) and hashes & set(map(str, e)))}
             write_atomically(path, json.dumps(left))
         return len(found)
+
+    def _take_in(self, source: Path) -> int:
+        """Copy what the folder of an encoder has; how many vectors are new."""
+        description, copied = _description(source), 0
+        folder = self._shelf(description, new=True)
+
+        def unknown(path: Path) -> _Rows:
+            return {} if (folder / path.name).exists() else read_shard(path, None, description["dimension"])
+
+        for rows in _of_shards(source, unknown):
+            new = rows.keys() - self.find(description, list(rows)).keys()
+            self.add(description, list(new), np.array([rows[key] for key in new]))
+            copied += len(new)
+        return copied
 
     def clear(self, key: str | None = None) -> None:
         """Remove everything, or what one encoder gave.
@@ -287,6 +288,21 @@ def _description(folder: Path) -> Description:
     if not sound or description_key(description) != folder.name:
         raise StorageError(f"{folder} holds vectors of another encoder than its name says: remove the folder.")
     return description
+
+
+def _of_shards(folder: Path, read: Callable[[Path], _Rows]) -> Iterator[_Rows]:
+    """What `read` gives of each shard, until two lists of the folder are the same.
+
+    While it is listed or read, a shard may be put into a larger one, so that a list has one of the two, or neither.
+    """
+    before, done = None, set()
+    while (shards := shards_in(folder)) != before:
+        for path in shards:
+            if path not in done:
+                with suppress(FileNotFoundError):
+                    yield read(path)
+                done.add(path)
+        before = shards
 
 
 def _drop(folder: Path, keys: set[bytes]) -> set[bytes]:
