@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from gpytorch.kernels import GridInterpolationKernel, RBFKernel
 
-from gptree import GPForestClassifier, GPTreeClassifier
+from gptree import GPForestClassifier, GPTreeClassifier, Growth
+from gptree.experts import LDA, KernelDensity, Pool
 
 RNG = np.random.default_rng(0)
 CENTRES = RNG.normal(size=(4, 6))
@@ -152,6 +153,21 @@ def test_very_unequal_classes():
     labels = np.repeat([0, 1, 2], [1, 500, 2])
     estimator = GPTreeClassifier(random_state=0, node_limit=64).fit(features, labels)
     assert estimator.predict(CENTRES[:3]).tolist() == [0, 1, 2]
+
+
+def test_classes_of_one_row_and_of_ten_thousand():
+    means = RNG.normal(size=(7, 6))
+
+    def rows(*counts):
+        y = np.repeat(np.arange(7), counts)
+        return means[y] + 0.2 * RNG.normal(size=(len(y), 6)), y
+
+    experts = Pool((LDA(), KernelDensity()))  # the default has kernel ridge too, which takes ten seconds here
+    plain = GPTreeClassifier(random_state=0, prior_mean=experts).fit(*rows(1, 10_000, 2, 40, 1, 0, 0))
+    assert plain.predict(means[:5]).tolist() == [0, 1, 2, 3, 4]
+    grown = GPTreeClassifier(random_state=0, growth=Growth()).fit(*rows(1, 0, 2, 40, 1, 0, 0))
+    grown.add_classes(*rows(0, 10_000, 0, 0, 0, 1, 0))
+    assert grown.predict(means[:6]).tolist() == [0, 1, 2, 3, 4, 5]
 
 
 def test_unfitted_use_is_an_error():

@@ -69,6 +69,33 @@ def test_every_step_is_told_and_reaches_its_end(case: str, steps: list[tuple[str
     assert all(sum(counts) == total for _, total, counts in steps if total is not None)
 
 
+@pytest.mark.parametrize("case", STEPS)
+def test_a_fit_that_is_interrupted_in_any_step_changes_nothing(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    parameters, steps = STEPS[case]
+    model = GPForestClassifier(random_state=0, n_estimators=2, prior_mean="lda").fit(X, Y)
+    p, state = model.predict_proba(X), model.state_
+    model.set_params(**{"verbose": True, "prior_mean": "experts", **parameters})
+    for reached in range(len(steps)):
+        told: list[str] = []
+
+        @contextmanager
+        def until(shown: bool, told: list[str] = told, reached: int = reached) -> Iterator[Progress]:
+            def begin(step: str, total: int | None) -> Advance:
+                told.append(step)
+                if len(told) > reached:
+                    raise KeyboardInterrupt
+                return lambda count: None
+
+            yield begin
+
+        monkeypatch.setattr(forest, "progress_bar", until)
+        with small_random_features(), pytest.raises(KeyboardInterrupt):
+            model.fit(X, Y)
+        assert told[-1] == steps[reached]
+        assert model.state_ is state
+    np.testing.assert_array_equal(model.predict_proba(X), p)
+
+
 def test_nodes_that_trees_share_are_counted_once(steps: list[tuple[str, int | None, list[int]]]) -> None:
     model = GPForestClassifier(random_state=0, n_estimators=4, prior_mean=None, verbose=True).fit(X, Y)
     assert steps[-1][1] == len(model.diagnostics_["sweeps"]) < 4 * 11

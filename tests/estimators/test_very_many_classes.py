@@ -269,7 +269,7 @@ def test_an_interrupted_fit_loses_nothing(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_a_worker_that_dies_is_an_error_and_nothing_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As joblib says it; to have one die for it takes seconds."""
+    """As joblib says it; one dies for it in `tests/inference/test_fit.py`."""
     model = GPTreeClassifier(random_state=0).fit(X[:12], Y[:12])
     p = model.predict_proba(X_NEW)
 

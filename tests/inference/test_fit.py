@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import copy
+import os
+import signal
 import threading
 from contextlib import nullcontext
+from typing import Any
 
 import joblib
 import pytest
@@ -12,6 +15,7 @@ import torch
 from distributed import Client, LocalCluster
 from gpytorch.kernels import Kernel
 from joblib._parallel_backends import ThreadingBackend
+from joblib.externals.loky.process_executor import TerminatedWorkerError
 from node_cases import BUDGET, assert_same_fits, features, kernel, plain, problems
 from torch import Tensor
 
@@ -80,6 +84,15 @@ def test_workers_give_the_numbers_of_one_process(backend: str) -> None:
         assert_same_fits(parallel, serial, of)
         for a, b in zip(factors(parallel), factors(serial), strict=True):
             torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-10)
+
+
+def test_a_worker_that_dies_is_a_clear_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    def dies(*batch: Any) -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    monkeypatch.setattr(gptree.inference.fit, "_fit_batch", dies)
+    with joblib.parallel_config(backend="loky"), pytest.raises(TerminatedWorkerError, match="unexpectedly terminated"):
+        fit("gibbs", n_jobs=2, memory_budget=40_000)
 
 
 def test_a_dask_cluster_gives_the_numbers_of_one_process() -> None:
