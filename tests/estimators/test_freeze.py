@@ -87,6 +87,20 @@ def test_grown_models_in_single_precision(family: Any, growth: Growth | None) ->
     np.testing.assert_allclose(found, model.predict_proba(NEW), rtol=0, atol=1e-5)
 
 
+@pytest.mark.parametrize("family", [GPTreeClassifier, GPForestClassifier])
+@pytest.mark.parametrize("growth", [None, Growth(3)])
+def test_models_that_compute_in_single_precision(family: Any, growth: Growth | None) -> None:
+    model = fitted(family(dtype="float32", growth=growth), BASE)
+    for arrived in (False, True):
+        if arrived:
+            model.add_classes(X[~BASE], Y[~BASE])
+        expected = model.predict_proba(NEW)
+        for frozen in (model.freeze(), model.freeze("float32")):
+            found = frozen(torch.tensor(NEW, dtype=torch.float32))
+            assert found.dtype == torch.float32
+            np.testing.assert_allclose(found.numpy(), expected, rtol=0, atol=1e-5)
+
+
 def test_it_learns_nothing_later_and_shares_nothing() -> None:
     model = fitted(GPForestClassifier(), BASE)
     frozen, before = model.freeze(), model.predict_proba(NEW)

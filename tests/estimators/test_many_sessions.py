@@ -215,6 +215,22 @@ def test_a_session_keeps_few_rows_of_a_class(tmp_path) -> None:
     assert np.mean(few.predict(X[TEST & (Y < 7)]) == Y[TEST & (Y < 7)]) > 0.85
 
 
+def test_the_bound_is_for_each_call_and_a_merge_keeps_what_its_classes_kept() -> None:
+    model = taught(4, 5, count=6, session_exemplars=3)
+    before = bits(model)
+    for c, kept in ((4, 6), (0, 5 + 3)):  # a base class has five exemplars
+        x, y = shots(c, 12)
+        model.add_examples(x[6:], y[6:])
+        assert model.journal_[-1].counts == (3,)
+        assert float(model.journal_[-1].weights.sum()) == 6
+        assert model.memory_.counts[c] == kept
+    model.merge_classes([4, 5], 4)
+    assert model.memory_.counts[4] == 6 + 3
+    for _ in range(3):
+        model.undo()
+    assert bits(model) == before
+
+
 def test_nodes_count_the_rows_that_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     """A class of twelve rows of which three are kept does not outweigh base classes at the nodes."""
     given = []

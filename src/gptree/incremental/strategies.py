@@ -187,7 +187,7 @@ class Growth(Settings):
     session_exemplars : int or None
         Examples that a session keeps of each of its classes, at most, chosen by `selection`: each counts as many times
         as there are examples that it is nearest to, and the others are dropped. The bound is for each call: every
-        `add_examples` of a class adds up to as many. None keeps all.
+        `add_examples` of a class adds up to as many, and a merge keeps those of all its classes. None keeps all.
 
     Examples
     --------
