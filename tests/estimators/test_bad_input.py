@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from gpytorch.kernels import GridInterpolationKernel, RBFKernel
 
-from gptree import GPForestClassifier, GPTreeClassifier, Growth
+from gptree import GPForestClassifier, GPTreeClassifier, Growth, load_model
 from gptree.experts import LDA, KernelDensity, Pool
 
 RNG = np.random.default_rng(0)
@@ -111,6 +111,30 @@ def test_one_sample_a_class():
     few = GPTreeClassifier(random_state=0).fit(CENTRES, np.arange(4))
     assert few.score(X, Y) > 0.9
     assert len(np.unique(few.novelty_score(X))) == len(X)  # strangeness still has an order
+
+
+@pytest.mark.filterwarnings("ignore:there is one class only")
+@pytest.mark.parametrize("kind", [GPTreeClassifier, GPForestClassifier])
+@pytest.mark.parametrize("growth", [None, Growth()])
+@pytest.mark.parametrize("n_classes", [1, 12])
+def test_one_class_and_a_class_for_every_row(kind, growth, n_classes, tmp_path):
+    rows = 3 * RNG.normal(size=(12, 6))
+    model = kind(random_state=0, growth=growth).fit(rows, np.arange(12) % n_classes)
+    p = model.predict_proba(rows)
+    assert (model.predict(rows) == np.arange(12) % n_classes).all()
+    for beam in (None, 3):
+        found = model.predict_top_k(rows, n_classes, beam=beam)
+        assert (found.classes[:, 0] == np.arange(12) % n_classes).all()
+        np.testing.assert_allclose(found.outside, 0, atol=1e-12)
+        with pytest.raises(ValueError, match=f"from 1 to the {n_classes} classes, not {n_classes + 1}"):
+            model.predict_top_k(rows, n_classes + 1, beam=beam)
+    assert np.isfinite(model.novelty_score(X)).all()
+    assert model.predict_open(rows, reject=0.3).shape == (12,)
+    model.save(tmp_path / "model")
+    assert np.array_equal(load_model(tmp_path / "model").predict_proba(rows), p)
+    model.add_classes(X[:3], [50, 50, 51])
+    assert model.predict_proba(rows).shape == (12, n_classes + 2)
+    assert np.array_equal(model.undo().predict_proba(rows), p)
 
 
 @pytest.mark.parametrize("labels", [Y + 2**62, Y - 2**62, Y * 1.0, Y.astype(np.int8), Y.astype(str)])
