@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import copy
 
+import numpy as np
 import pytest
 import torch
 from forest_cases import BUDGET, FIRST, SECOND, data, kernel, new_points
 
+from gptree import GPForestClassifier, Growth
 from gptree.inference import CoordinateAscent, Gibbs, InducingPoints, Inference, LearnKernel
 from gptree.model import ForestModel, TrainingData, fit_forest
 
@@ -47,3 +49,18 @@ def test_gibbs_repeats_itself_whatever_the_budget(name: str) -> None:
     first, again = (predictions(fit("cuda", name, gibbs), "cuda") for _ in range(2))
     torch.testing.assert_close(again, first, rtol=1e-10, atol=1e-10)
     torch.testing.assert_close(first.exp().sum(-1), torch.ones(2, 6, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("growth", [None, Growth()])
+@pytest.mark.parametrize(("classes", "tolerance"), [(30, 1e-8), (320, 1e-4)])
+def test_default_forests_agree_with_the_cpu(classes: int, tolerance: float, growth: Growth | None) -> None:
+    """With 1,600 rows some products are in single precision; see "What does not change a model" in the guide."""
+    random = np.random.default_rng(0)
+    centres = random.normal(size=(classes, 16))
+    y = np.repeat(np.arange(classes), 5)
+    X, queries = (centres[labels] + 0.6 * random.normal(size=(len(labels), 16)) for labels in (y, y[::3]))
+    cpu, cuda = (
+        GPForestClassifier(growth=growth, random_state=0, device=device).fit(X, y).predict_proba(queries)
+        for device in ("cpu", "cuda")
+    )
+    np.testing.assert_allclose(cuda, cpu, rtol=0, atol=tolerance)
