@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -54,6 +54,7 @@ from gptree.inference import (
 from gptree.model import (
     ForestModel,
     LeftOut,
+    PathOdds,
     TrainingData,
     distance_rows,
     even,
@@ -116,51 +117,33 @@ def fit_base(
     belief that its label is right. `kernel_for` gives the kernel, from the mean number of nats by which the experts'
     left-out scores of an example differ over the classes; infinity unless classes have few examples.
     """
-    hashes, few = label_hashes(labels), few_rows(len(X), len(labels))
-    sphere = on_sphere(X)
+    hashes = label_hashes(labels)
+    seen = _Seen(X, on_sphere(X), torch.as_tensor(y, device=X.device), weights)
     progress("choosing exemplars", None)
     exemplars = select_exemplars(
-        sphere.cpu().numpy(), y, growth.exemplars, growth.selection, hashes, seed, held_out, _numpy(weights)
+        seen.sphere.cpu().numpy(), y, growth.exemplars, growth.selection, hashes, seed, held_out, _numpy(weights)
     )
-    codes = torch.as_tensor(y, device=X.device)
     fit, novel_experts = None, None
     if expert is not None:
         progress("fitting experts", None)
-        fit = _base_experts(expert, sphere, codes, len(labels), exemplars, held_out, weights)
-        of_base = sphere, codes, exemplars, hashes
+        fit = _base_experts(expert, seen, len(labels), exemplars, held_out)
         progress("rehearsing novel classes", None)
+        of_base = seen.sphere, seen.codes, exemplars, hashes
         novel_experts = learn_novel_experts(*of_base, growth, seed, fit.expert, held_out, weights)
-    several = torch.bincount(codes, minlength=len(labels)) > 1
-    spreads = class_spreads(sphere, codes, len(labels), weights) if held_out is None else None
-    places = exemplars.rows
+    several = torch.bincount(seen.codes, minlength=len(labels)) > 1
+    spreads = class_spreads(seen.sphere, seen.codes, len(labels), weights) if held_out is None else None
+    places, few = exemplars.rows, few_rows(len(X), len(labels))
     if held_out is not None:
         chosen = torch.as_tensor(held_out, device=X.device)
-        X, y, codes, sphere = X[chosen], y[held_out], codes[chosen], sphere[chosen]
-        weights = None if weights is None else weights[chosen]
+        seen = seen.some(chosen)
         fit = None if fit is None else fit.some(chosen.nonzero()[:, 0])
         places = np.cumsum(held_out)[places] - 1
-    left_out, learnt, odds, beliefs, frequencies, spread = None, None, None, None, None, math.inf
-    if fit is not None:
-        advance = progress("scoring rows", len(codes))
-        left_out = _left_out(fit, sphere, codes, len(labels))
-        if len(labels) > 1:
-            counts = np.bincount(y, _numpy(weights))
-            frequencies = np.log(counts / counts.sum())
-            # nodes must not learn how large classes are, see `fit_prior`
-            learnt = None if even(frequencies) else torch.as_tensor(frequencies)
-            like = left_out if isinstance(left_out, Tensor) else X
-            prior = None if learnt is None else learnt.to(like)
-            found = row_scores(in_chunks(left_out), y, X, trees, prior, spread=few, advance=advance)
-            odds = found.odds
-            _, beliefs = label_beliefs(found.own, len(labels), fit.usable, few, counts=weights)
-            if found.spread is not None and bool(fit.usable.any()):
-                spread = float(weighted_mean(found.spread, weights))
-    likelihood = likelihood_weights(weights, beliefs)
-    data = TrainingData(X, y, labels, odds, likelihood, inducing=places)
+    said = _Said() if fit is None else _said(fit, seen, len(labels), trees, few, progress)
+    likelihood = likelihood_weights(seen.weights, said.beliefs)
     model = fit_forest(
         trees,
-        data,
-        kernel_for(spread),
+        TrainingData(seen.X, seen.y, labels, said.odds, likelihood, inducing=places),
+        kernel_for(said.spread),
         inference if inference.sparse else CoordinateAscent(),
         large_nodes=FixedInducingPoints(inducing=512, fewer=InducingPoints().points),
         memory_budget=memory_budget,
@@ -169,36 +152,98 @@ def fit_base(
         progress=progress,
     )
     rows = torch.as_tensor(places, device=X.device)
-    masses = torch.as_tensor(exemplars.weights).to(X)
-    kept = None
-    if fit is not None and left_out is not None:
-        counted = None if weights is None else weights[rows]
-        kept = exemplar_scores(fit.expert, sphere[rows], codes[rows], len(labels), masses, counted)
-        if kept is None or not torch.equal(kept.sizes > 1, several):
-            kept = fit.some(rows).left_out if isinstance(left_out, FitScores) else left_out[rows].to(X.dtype)
+    kept, masses = seen.some(rows), torch.as_tensor(exemplars.weights).to(X)
     novelty = None
-    if len(rows) < len(codes):  # the others are looked at while they are there
+    if len(rows) < len(seen.codes):  # the others are looked at while they are there
         progress("looking for strangers", None)
-        seen = left_out_predictions(model, y, left_out, likelihood, predict_at, dense=False, learnt_prior=learnt)
-        novelty = _novelty(seen, sphere, codes, places[distance_rows(y[places], len(labels))], rows)
+        found = left_out_predictions(
+            model, seen.y, said.left_out, likelihood, predict_at, dense=False, learnt_prior=said.learnt
+        )
+        novelty = _novelty(found, seen.sphere, seen.codes, places[distance_rows(kept.y, len(labels))], rows)
     base = BaseState(
         keys=tuple(labels),
         model=_on_rows(model, rows),
         expert=None if fit is None else fit.expert,
-        y=codes[rows],
+        y=kept.codes,
         stands_for=masses,
         exemplars=torch.arange(len(rows), device=X.device),
         exemplar_weights=masses,
-        left_out=kept,
+        left_out=None if fit is None else _scores_kept(fit, said.left_out, rows, kept, masses, several),
         novel_experts=novel_experts,
         novelty=novelty,
         spreads=spreads,
-        weights=None if weights is None else weights[rows],
-        beliefs=None if beliefs is None else beliefs[rows],
+        weights=kept.weights,
+        beliefs=None if said.beliefs is None else said.beliefs[rows],
     )
     if len(labels) <= LOOKS_AT_ONCE:
-        base_novelty(base, predict_at, on_sphere, frequencies)  # most of a first `predict_open`
-    return base, exemplars.rows, frequencies
+        base_novelty(base, predict_at, on_sphere, said.frequencies)  # most of a first `predict_open`
+    return base, exemplars.rows, said.frequencies
+
+
+class _Seen(NamedTuple):
+    """Examples of a base session."""
+
+    X: Tensor
+    sphere: Tensor
+    """As the experts see them."""
+    codes: Tensor
+    """Class numbers."""
+    weights: Tensor | None
+    """How many times each counts."""
+
+    def some(self, rows: Tensor) -> _Seen:
+        return _Seen(*(None if each is None else each[rows] for each in self))  # pyright: ignore[reportArgumentType]
+
+    @property
+    def y(self) -> np.ndarray:
+        return self.codes.cpu().numpy()
+
+
+@dataclass(frozen=True)
+class _Said:
+    """What the experts say of the examples that the nodes see; by default there are none."""
+
+    left_out: Tensor | FitScores | None = None
+    odds: PathOdds | None = None
+    beliefs: Tensor | None = None
+    frequencies: np.ndarray | None = None
+    """The log-frequencies (C,) of the classes, which are in the odds."""
+    spread: float = math.inf
+
+    @property
+    def learnt(self) -> Tensor | None:
+        """The same where they are not even."""
+        none = self.frequencies is None or even(self.frequencies)
+        return None if none else torch.as_tensor(self.frequencies)
+
+
+def _said(fit: Fit, seen: _Seen, n_classes: int, trees: Sequence[ClassTree], few: bool, progress: Progress) -> _Said:
+    """The left-out scores of the examples, and what they say about the decisions of the trees and about the labels."""
+    y = seen.y
+    advance = progress("scoring rows", len(y))
+    left_out = _left_out(fit, seen, n_classes)
+    if n_classes == 1:
+        return _Said(left_out)
+    counts = np.bincount(y, _numpy(seen.weights))
+    said = _Said(left_out, frequencies=np.log(counts / counts.sum()))
+    # nodes must not learn how large classes are, see `fit_prior`
+    prior = None if said.learnt is None else said.learnt.to(left_out if isinstance(left_out, Tensor) else seen.X)
+    found = row_scores(in_chunks(left_out), y, seen.X, trees, prior, spread=few, advance=advance)
+    _, beliefs = label_beliefs(found.own, n_classes, fit.usable, few, counts=seen.weights)
+    spread = math.inf
+    if found.spread is not None and bool(fit.usable.any()):
+        spread = float(weighted_mean(found.spread, seen.weights))
+    return replace(said, odds=found.odds, beliefs=beliefs, spread=spread)
+
+
+def _scores_kept(
+    fit: Fit, left_out: Tensor | FitScores | None, rows: Tensor, kept: _Seen, masses: Tensor, several: Tensor
+) -> Tensor | LeftOutScores | ExemplarScores | None:
+    """Left-out scores of the exemplars `rows`: computed from the experts where these have them, or as they are."""
+    scores = exemplar_scores(fit.expert, kept.sphere, kept.codes, len(several), masses, kept.weights)
+    if scores is not None and torch.equal(scores.sizes > 1, several):
+        return scores
+    return left_out[rows].to(kept.X.dtype) if isinstance(left_out, Tensor) else fit.some(rows).left_out
 
 
 def base_novelty(
@@ -311,29 +356,26 @@ def _numpy(weights: Tensor | None) -> np.ndarray | None:
 
 
 def _base_experts(
-    expert: Expert,
-    X: Tensor,
-    y: Tensor,
-    n_classes: int,
-    exemplars: Exemplars,
-    held_out: np.ndarray | None = None,
-    weights: Tensor | None = None,
+    expert: Expert, seen: _Seen, n_classes: int, exemplars: Exemplars, held_out: np.ndarray | None
 ) -> Fit:
     """The expert fitted to base examples, keeping exemplars alone; left out by single examples."""
     if n_classes == 1:
-        return Fit(FittedSingle(), X.new_zeros(len(X), 1), torch.zeros_like(y, dtype=torch.bool))
-    rows, masses = (torch.as_tensor(values, device=X.device) for values in exemplars)
-    calibration = None if held_out is None else torch.as_tensor(held_out, device=X.device)
-    alone = torch.full_like(y, ALONE)
-    examples = Examples.of(X, y, n_classes, folds=alone, calibration=calibration, weights=weights)
+        none = torch.zeros_like(seen.codes, dtype=torch.bool)
+        return Fit(FittedSingle(), seen.sphere.new_zeros(len(seen.codes), 1), none)
+    rows, masses = (torch.as_tensor(values, device=seen.X.device) for values in exemplars)
+    calibration = None if held_out is None else torch.as_tensor(held_out, device=seen.X.device)
+    alone = torch.full_like(seen.codes, ALONE)
+    examples = Examples.of(
+        seen.sphere, seen.codes, n_classes, folds=alone, calibration=calibration, weights=seen.weights
+    )
     fit = expert.on_exemplars(rows, masses).fit(examples)
     return replace(fit, expert=_lighter(fit.expert))
 
 
-def _left_out(fit: Fit, X: Tensor, y: Tensor, n_classes: int) -> Tensor | FitScores:
+def _left_out(fit: Fit, seen: _Seen, n_classes: int) -> Tensor | FitScores:
     """Left-out log-probabilities at the examples; of many, computed when asked for."""
-    few = len(X) * n_classes <= MAX_DOUBLE_SIZE
-    return fit.left_out if few else FitScores(fit.expert, X, y, n_classes, fit=fit)
+    few = len(seen.codes) * n_classes <= MAX_DOUBLE_SIZE
+    return fit.left_out if few else FitScores(fit.expert, seen.sphere, seen.codes, n_classes, fit=fit)
 
 
 def _lighter(expert: FittedExpert) -> FittedExpert:
