@@ -10,7 +10,7 @@ drawings are right with an NLL of {mean NLL | method=gptree, tree | data=omniglo
 top-1 | method=nearest means, faiss | data=omniglot} % and {mean NLL | method=nearest means, faiss | data=omniglot},
 napkinXC {mean top-1 | method=napkinXC, HSM | data=omniglot} % and {mean NLL | method=napkinXC, HSM | data=omniglot}. A
 tree of 100,000 classes takes {mean fit | method=gptree, tree | classes=100000} s of processor time on two cores, and
-{mean fit memory | method=gptree, tree | classes=100000} GB; on an H200 little more than a minute (below).
+{mean fit memory | method=gptree, tree | classes=100000} GB; on an H200 less than a minute (below).
 
 Findings
 --------
@@ -57,13 +57,12 @@ has a shape of its own, or two means, each of half its rows, in different famili
 histograms of gradients, 256 principal components of the training rows; five drawings of each character, the fifteen
 others are predicted.
 
-One thread (two for the fit of 100,000), a fresh process for each; processor seconds, and seconds of the clock on a
-GPU, from tensors in its memory to a fitted model; rows of up to 10,000 classes there are of earlier code. Rows are
-predicted a thousand at a time, and the five best classes of the first thousand also by a beam of 16 nodes. Peak memory
-counts from the fit on, predictions of all classes and the file included, and has imports (0.45 GB) and data in it; a
-file is in double precision, faiss's in single. "Experts alone" is the pool that a tree has as prior mean; it has no
-file of its own. Lines with a commit are of the package as it was then (`python -m benchmarks.earlier`), on the same
-rows. The processor had other work to do, too, which makes seconds longer.
+One thread (two for the fit of 100,000), a fresh process for each; processor seconds, and seconds of the clock on a GPU,
+from tensors in its memory to a fitted model. Rows are predicted a thousand at a time, and the five best classes of the
+first thousand also by a beam of 16 nodes. Peak memory counts from the fit on, predictions of all classes and the file
+included, and has imports (0.45 GB) and data in it; a file is in double precision, faiss's in single. "Experts alone" is
+the pool that a tree has as prior mean; it has no file of its own. Lines with a commit are of the package as it was then
+(`python -m benchmarks.earlier`), on the same rows. The processor had other work to do, too, which makes seconds longer.
 
 gptree has its defaults. The penalty of logistic regression is the one that it chooses by cross-validation with 100 of
 the classes, and it is fitted to its end. napkinXC (a hierarchical softmax, HSM, and a probabilistic label tree, PLT, of

@@ -74,10 +74,11 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.core.tables import Table
+from benchmarks.core.gaps import gap
+from benchmarks.core.tables import Table, chosen, grouped
 from benchmarks.core.trials import Row, Trial
 from benchmarks.data import Dataset, draw, load
-from benchmarks.experiments.frozen.cells import SMOOTHED, cell_table, count_table, score_table
+from benchmarks.experiments.frozen.cells import SMOOTHED, cell_table, count_table, score_table, shown
 from benchmarks.experiments.frozen.methods import (
     ACCURACY,
     ECE,
@@ -88,8 +89,10 @@ from benchmarks.experiments.frozen.methods import (
     OLD_FEW,
     OLD_POOL,
     POOL,
+    score,
     scored,
 )
+from gptree import GPForestClassifier, Growth
 
 GROUP, SEEDS = "Frozen features", 5
 
@@ -101,7 +104,13 @@ CLASSES = {"banking77": None, "clinc150": None, "cub200": 100}
 SHOTS = (2, 5, 10, 30)
 #: Share of wrong labels, and whether classes are merged.
 CONDITIONS = ({"wrong": 0.0}, {"wrong": 0.1}, {"wrong": 0.2}, {"wrong": 0.0, "merged": True})
+#: Models that grow: all classes in the base session, or half of them there and ten more in every session.
+GROWING, GROWN = "gptree forest, growth", "gptree forest, grown"
+GROWING_CONDITIONS, WAY = ({"wrong": 0.0}, {"wrong": 0.2}), 10
 BY = {"data": "data", "shots": "settings.shots", "wrong labels": "settings.wrong", "merged": "settings.merged"}
+GROWING_NOTE = """\
+Mean over the draws ± one standard error. "Growth": a base session of all classes; "grown": one of half of the classes,
+and sessions of ten with the others; both with wrong labels in all sessions."""
 
 
 def trials(seeds: int) -> list[Trial]:
@@ -111,6 +120,13 @@ def trials(seeds: int) -> list[Trial]:
         for method in (*METHODS, *OLD_TWO_SHOTS)
         for shots in (SHOTS if method in METHODS else (2,))
         for condition in CONDITIONS
+        for data, classes in CLASSES.items()
+    ] + [
+        Trial("noisy-labels", method, data, seed, {"classes": classes, "shots": shots, **condition})
+        for seed in range(seeds)
+        for method in (GROWING, GROWN)
+        for shots in SHOTS
+        for condition in GROWING_CONDITIONS
         for data, classes in CLASSES.items()
     ]
 
@@ -122,7 +138,31 @@ def run(trial: Trial, folder: Path) -> Mapping[str, Any]:
         dataset = merged(dataset, trial.seed)
         classes = None if classes is None else classes // 2
     task = draw(dataset, classes, settings["shots"], trial.seed)
-    return scored(trial, with_wrong_labels(task, settings["wrong"], trial.seed))[0]
+    task = with_wrong_labels(task, settings["wrong"], trial.seed)
+    if trial.method in (GROWING, GROWN):
+        return score(Growing(trial.seed, trial.method == GROWN), task)[0]
+    return scored(trial, task)[0]
+
+
+class Growing:
+    """A forest that can grow; all classes are in its base session, or half of them come later, ten at a time."""
+
+    def __init__(self, seed: int, grow: bool) -> None:
+        self._seed, self._grow = seed, grow
+
+    def fit(self, X: np.ndarray, y: np.ndarray) -> Growing:
+        classes = np.random.default_rng(self._seed).permutation(np.unique(y))
+        base = classes[: len(classes) // 2] if self._grow else classes
+        later = classes[len(base) :]
+        self._model = GPForestClassifier(growth=Growth(), random_state=self._seed)
+        self._model.fit(X[np.isin(y, base)], y[np.isin(y, base)])
+        for some in np.split(later, range(WAY, len(later), WAY)) if len(later) else ():
+            self._model.add_classes(X[np.isin(y, some)], y[np.isin(y, some)])
+        self.classes_ = self._model.classes_
+        return self
+
+    def predict_proba(self, X: np.ndarray) -> np.ndarray:
+        return self._model.predict_proba(X)
 
 
 def merged(dataset: Dataset, seed: int) -> Dataset:
@@ -149,7 +189,23 @@ def with_wrong_labels(task: Dataset, share: float, seed: int) -> Dataset:
 
 
 def tables(rows: list[Row]) -> list[Table]:
-    return [count_table(rows, BY), cell_table("The forest less the others", rows, BY)]
+    return [count_table(rows, BY), cell_table("The forest less the others", rows, BY), growing_table(rows)]
+
+
+def growing_table(rows: list[Row]) -> Table:
+    """What it costs to be able to grow, and to have grown, in the same cells."""
+    lines = []
+    for values, group in grouped(rows, list(BY.values())).items():
+        plain, growing, grown = (chosen(group, method=method) for method in (FOREST, GROWING, GROWN))
+        if growing and grown:
+            texts = [
+                f"{gap(one, other, NLL).text(NLL.digits, '+')} / {gap(one, other, ECE).text(ECE.digits, '+')}"
+                for one, other in ((growing, plain), (grown, plain), (grown, chosen(group, method=POOL)))
+            ]
+            lines.append([*map(shown, values), *texts, str(len({row.trial.seed for row in grown}))])
+    pairs = ("growth less plain", "grown less plain", "grown less experts alone of all classes")
+    titles = [*BY, *(f"Δ NLL / Δ ECE %, {pair}" for pair in pairs), "draws"]
+    return Table("Models that grow", titles, lines, GROWING_NOTE)
 
 
 def details(rows: list[Row]) -> list[Table]:
