@@ -35,7 +35,7 @@ from gptree.deep import Arrays, Training, VariationalTree, mlp, train
 GROUP, SEEDS = "Speed and size", 3
 
 CLASSES = {"banking77": None, "clinc150": 75, "cub200": 100}
-DTYPES = {"double": "float64", "single": "float32"}
+DTYPES: dict[str, Any] = {"double": "float64", "single": "float32"}
 INDUCING, ON_GPU = (10, 40), 40
 TRAINING = Training(epochs=15, cross_entropy_epochs=6, batch_size=256, validation=0.1, validate_every=15)
 
