@@ -208,3 +208,16 @@ def test_later_rows_are_doubted_as_a_plain_loop_says(monkeypatch: pytest.MonkeyP
     assert len(expected) > 0
     monkeypatch.setattr("gptree.estimators.state.row_chunks", lambda rows, n_classes: rows.split(3))
     assert model.diagnostics_["doubtful_later"].tolist() == sorted(expected)
+
+
+# ------------------------------------------------------------------------------------------- one example a class
+
+
+@pytest.mark.parametrize("grows", [False, True], ids=["plain", "growth"])
+def test_with_one_example_a_class_the_experts_decide(grows: bool) -> None:
+    """What they say of a class without its example teaches nothing about how they err."""
+    X, y, _ = task(wrong=0.0, shots=2)
+    model = classifier(grows).fit(X[::2], y[::2])
+    state = model.state_
+    experts = state.experts.log_probabilities(state.on_sphere(state.features(X[1::2]))).softmax(1).numpy()
+    np.testing.assert_allclose(model.predict_proba(X[1::2]), experts, rtol=0, atol=2e-3)

@@ -12,14 +12,10 @@ from torch import Tensor
 
 from gptree.experts import Examples, Expert, FittedExpert, LeftOutScores
 from gptree.experts.calibration import weighted_mean
-from gptree.experts.wrong_labels import label_beliefs
+from gptree.experts.wrong_labels import ONE_SHOT_WEIGHT, label_beliefs
 from gptree.model import PathOdds, even, row_scores
 from gptree.progress import Progress, silent
 from gptree.tree import ClassTree
-
-#: Likelihood weight of every point where all classes have one example: the experts decide, and the variances keep their
-#: order for `novelty_score`.
-ONE_SHOT_WEIGHT = 1e-3
 
 
 @dataclass(frozen=True, eq=False)

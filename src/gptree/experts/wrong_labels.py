@@ -24,6 +24,9 @@ LEAST_NOISE = 0.01  # fewer wrong labels than that do no harm
 CLEAR = 1.0  # standard errors of the mean gain in log-likelihood; none of classes of few rows, which are never clear
 STEPS = 50
 TOLERANCE = 1e-4
+#: Likelihood weight of every point where all classes have one example: the experts decide, and the variances keep their
+#: order for `novelty_score`.
+ONE_SHOT_WEIGHT = 1e-3
 
 
 def right_label(own: Tensor, noise: float, n_classes: int) -> Tensor:

@@ -35,7 +35,7 @@ from gptree.experts import (
 from gptree.experts.base import MAX_DOUBLE_SIZE
 from gptree.experts.calibration import weighted_mean
 from gptree.experts.examples import MANY_CLASSES
-from gptree.experts.wrong_labels import label_beliefs, likelihood_weights
+from gptree.experts.wrong_labels import ONE_SHOT_WEIGHT, label_beliefs, likelihood_weights
 from gptree.incremental.episodes import RANDOM_LDA, learn_novel_experts
 from gptree.incremental.exemplars import Exemplars, select_exemplars
 from gptree.incremental.memorised import class_spreads
@@ -139,7 +139,7 @@ def fit_base(
         fit = None if fit is None else fit.some(chosen.nonzero()[:, 0])
         places = np.cumsum(held_out)[places] - 1
     said = _Said() if fit is None else _said(fit, seen, len(labels), trees, few, progress)
-    likelihood = likelihood_weights(seen.weights, said.beliefs)
+    likelihood = likelihood_weights(seen.weights, said.weights)
     model = fit_forest(
         trees,
         TrainingData(seen.X, seen.y, labels, said.odds, likelihood, inducing=places),
@@ -205,7 +205,10 @@ class _Said:
 
     left_out: Tensor | FitScores | None = None
     odds: PathOdds | None = None
+    weights: Tensor | None = None
+    """Likelihood weights: the beliefs, or next to nothing where no class has two examples."""
     beliefs: Tensor | None = None
+    """That their labels are right."""
     frequencies: np.ndarray | None = None
     """The log-frequencies (C,) of the classes, which are in the odds."""
     spread: float = math.inf
@@ -229,11 +232,12 @@ def _said(fit: Fit, seen: _Seen, n_classes: int, trees: Sequence[ClassTree], few
     # nodes must not learn how large classes are, see `fit_prior`
     prior = None if said.learnt is None else said.learnt.to(left_out if isinstance(left_out, Tensor) else seen.X)
     found = row_scores(in_chunks(left_out), y, seen.X, trees, prior, spread=few, advance=advance)
+    said = replace(said, odds=found.odds)
+    if not bool(fit.usable.any()):  # as in `fit_prior`
+        return replace(said, weights=torch.full_like(seen.sphere[:, 0], ONE_SHOT_WEIGHT))
     _, beliefs = label_beliefs(found.own, n_classes, fit.usable, few, counts=seen.weights)
-    spread = math.inf
-    if found.spread is not None and bool(fit.usable.any()):
-        spread = float(weighted_mean(found.spread, seen.weights))
-    return replace(said, odds=found.odds, beliefs=beliefs, spread=spread)
+    spread = math.inf if found.spread is None else float(weighted_mean(found.spread, seen.weights))
+    return replace(said, weights=beliefs, beliefs=beliefs, spread=spread)
 
 
 def _scores_kept(
