@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 import torch
@@ -15,6 +16,8 @@ from gptree.maths import make_kernel
 from gptree.tree import ClassTree
 
 FLOAT = torch.float64
+#: Settings of a head that is compared with its twins.
+in_double = partial(VariationalTree, dtype="float64")
 DIMENSION = 5
 
 TREES = {

@@ -14,6 +14,7 @@ from head_twins import (
     FLOAT,
     TREES,
     Twin,
+    in_double,
     make_head,
     points_a_class,
     randn,
@@ -24,7 +25,7 @@ from head_twins import (
 )
 from torch import Tensor
 
-from gptree.deep import TreeHead, VariationalTree
+from gptree.deep import TreeHead
 from gptree.deep.heads import buckets as buckets_module
 from gptree.deep.heads import gp_tree as module
 from gptree.inference import CoordinateAscent, NodePredictor, NodeProblem, fit_nodes
@@ -72,7 +73,7 @@ def test_loss_and_gradients_are_sums_over_nodes(
     η and P of every node, at whitened values, are what is held.
     """
     cap = sum(points_a_class(tree)) * 2 // 3 if capped else None
-    head = make_head(tree, VariationalTree(cap=cap, step=0.5, learn_kernel=learn_kernel, node_weights=node_weights))
+    head = make_head(tree, in_double(cap=cap, step=0.5, learn_kernel=learn_kernel, node_weights=node_weights))
     spread(head)
     walk(head)
     twin, (x, y) = Twin(head), training_rows(tree, seed=7)
@@ -93,7 +94,7 @@ def test_loss_and_gradients_are_sums_over_nodes(
 @pytest.mark.parametrize("tree", TREES.values(), ids=TREES)
 def test_natural_steps_are_those_of_every_node(tree: ClassTree, learn_kernel: str) -> None:
     """η ← (1 − ρ) η + ρ η̂ and the same for P, at every node with a row in the batch."""
-    head = make_head(tree, VariationalTree(step=0.3, learn_kernel=learn_kernel))
+    head = make_head(tree, in_double(step=0.3, learn_kernel=learn_kernel))
     spread(head)
     walk(head)
     x, y = training_rows(tree, seed=7)
@@ -111,7 +112,7 @@ def test_natural_steps_are_those_of_every_node(tree: ClassTree, learn_kernel: st
 @pytest.mark.parametrize("kernel", ["rbf", "matern52"])
 def test_other_kernels_and_points_that_stay(kernel: str) -> None:
     tree = TREES["leaning"]
-    head = make_head(tree, VariationalTree(step=0.5, learn_points=False), kernel=kernel)
+    head = make_head(tree, in_double(step=0.5, learn_points=False), kernel=kernel)
     walk(head)
     x, y = training_rows(tree, seed=7)
     at = [x.requires_grad_(), *moving(head)]
@@ -124,7 +125,7 @@ def test_other_kernels_and_points_that_stay(kernel: str) -> None:
 
 def test_nothing_but_the_embeddings_may_move() -> None:
     """At the prior not even they: it says the same everywhere."""
-    head = make_head(TREES["chain"], VariationalTree(learn_points=False, learn_kernel="no"))
+    head = make_head(TREES["chain"], in_double(learn_points=False, learn_kernel="no"))
     x, y = training_rows(head.tree)
     x.requires_grad_()
     (at_the_prior,) = torch.autograd.grad(head.loss(x, y), x)
@@ -139,7 +140,7 @@ def test_nothing_but_the_embeddings_may_move() -> None:
 
 def test_embeddings_of_a_network_in_single_precision() -> None:
     """They get gradients of their own type; the head computes in its own."""
-    head = make_head(TREES["chain"], VariationalTree())
+    head = make_head(TREES["chain"], in_double())
     walk(head)
     x, y = training_rows(head.tree)
     single, double = x.float().requires_grad_(), x.float().double().requires_grad_()
@@ -154,7 +155,7 @@ def test_embeddings_of_a_network_in_single_precision() -> None:
 
 
 def test_a_head_in_single_precision_comes_near() -> None:
-    heads = [make_head(TREES["leaning"], VariationalTree(dtype=dtype, step=0.5)) for dtype in ("float64", "float32")]
+    heads = [make_head(TREES["leaning"], in_double(dtype=dtype, step=0.5)) for dtype in ("float64", "float32")]
     for head in heads:
         head.jitter.fill_(1e-4)
         walk(head)
@@ -187,7 +188,7 @@ def test_buckets_and_padding_change_nothing(
         with monkeypatch.context() as patch:
             for name, value in constants.items():
                 patch.setattr(buckets_module, name, value)
-            head = make_head(tree, VariationalTree(cap=cap, step=0.5, learn_kernel=learn_kernel))
+            head = make_head(tree, in_double(cap=cap, step=0.5, learn_kernel=learn_kernel))
         shapes.add(tuple(tuple(bucket.points.shape) for bucket in head.buckets))
         spread(head)
         walk(head)
@@ -209,7 +210,7 @@ def test_points_stand_in_leaf_order_and_keep_their_order_within_a_class() -> Non
     """What a network learned to be first stays first: a cap takes the first points of each class."""
     tree, classes = TREES["chain"], torch.tensor([2, 0, 3, 3, 1, 0, 4, 2, 0])
     points = randn(9, DIMENSION, seed=0)
-    head = TreeHead(tree, points, classes, torch.ones(5), make_kernel("rbf"), VariationalTree(cap=5))
+    head = TreeHead(tree, points, classes, torch.ones(5), make_kernel("rbf"), in_double(cap=5))
     expected = [i for c in tree.order for i in range(9) if classes[i] == c]
     assert torch.equal(head.points.detach(), points[expected])
     assert torch.equal(head.point_class, classes[expected])
@@ -229,7 +230,7 @@ def test_points_stand_in_leaf_order_and_keep_their_order_within_a_class() -> Non
 @pytest.mark.parametrize("tree", TREES.values(), ids=TREES)
 def test_bound_equals_the_plain_one_and_never_falls(tree: ClassTree, learn_kernel: str) -> None:
     """At every node, from an arbitrary q; the weighted bound is −loss − KL."""
-    head = make_head(tree, VariationalTree(step=0.9, learn_kernel=learn_kernel, node_weights="equal"))
+    head = make_head(tree, in_double(step=0.9, learn_kernel=learn_kernel, node_weights="equal"))
     spread(head)
     walk(head)
     (x, y), bounds = training_rows(tree), []
@@ -248,7 +249,7 @@ def test_bound_equals_the_plain_one_and_never_falls(tree: ClassTree, learn_kerne
 
 def test_weighted_kl_by_size() -> None:
     """The weighted bound is −loss − KL there too."""
-    head = make_head(TREES["leaning"], VariationalTree(step=0.5, node_weights="size"))
+    head = make_head(TREES["leaning"], in_double(step=0.5, node_weights="size"))
     walk(head)
     (x, y), twin = training_rows(head.tree), Twin(head)
     sizes = torch.tensor([twin.n_rows(v) for v in range(head.tree.n_nodes)])
@@ -258,7 +259,7 @@ def test_weighted_kl_by_size() -> None:
 
 def test_gradient_of_the_bound_is_zero_where_refitting_ends() -> None:
     """Autograd on the point-by-point bound, with respect to η and a root of P."""
-    head = make_head(TREES["leaning"], VariationalTree())
+    head = make_head(TREES["leaning"], in_double())
     x, y = training_rows(head.tree)
     head.refit(x, y, sweeps=200)
     twin = Twin(head)
@@ -274,7 +275,7 @@ def test_gradient_of_the_bound_is_zero_where_refitting_ends() -> None:
 @pytest.mark.parametrize("learn_kernel", ["shared", "per-node"])
 def test_a_step_of_one_on_all_rows_is_a_sweep(learn_kernel: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever the number of rows a refit looks at together."""
-    head = make_head(TREES["balanced"], VariationalTree(step=1.0, learn_kernel=learn_kernel))
+    head = make_head(TREES["balanced"], in_double(step=1.0, learn_kernel=learn_kernel))
     walk(head)
     x, y = training_rows(head.tree)
     refitted = [copy.deepcopy(head) for _ in range(2)]
@@ -298,7 +299,7 @@ def test_points_at_the_data_give_the_dense_posterior(jitter: float, tolerance: f
     """
     tree = TREES["leaning"]
     x, y = training_rows(tree)
-    head = TreeHead(tree, x, y, torch.bincount(y), make_kernel("rbf", 4.0, 0.8), VariationalTree())
+    head = TreeHead(tree, x, y, torch.bincount(y), make_kernel("rbf", 4.0, 0.8), in_double())
     head.jitter.fill_(jitter)
     head.refit(x, y, sweeps=200)
     twin, problems = Twin(head), []
@@ -331,11 +332,11 @@ def few_rows() -> tuple[ClassTree, list[int], Tensor, Tensor]:
 
 def few_rows_head(step: float = 1.0, **settings) -> TreeHead:
     tree, counts, x, y = few_rows()
-    head = make_head(tree, VariationalTree(step=0.6, **settings), points=[2, 3, 1], rows=counts)
+    head = make_head(tree, in_double(step=0.6, **settings), points=[2, 3, 1], rows=counts)
     for some in ([0, 1, 2, 3], [4, 5, 6, 1]):
         head.loss(x[some], y[some])
         head.update()
-    stepping = make_head(tree, VariationalTree(step=step, **settings), points=[2, 3, 1], rows=counts)
+    stepping = make_head(tree, in_double(step=step, **settings), points=[2, 3, 1], rows=counts)
     stepping.load_state_dict(head.state_dict())
     return stepping
 
@@ -390,7 +391,7 @@ def test_gradients_of_mini_batches_are_unbiased_where_they_hit(size: int, node_w
 
 def test_a_batch_that_misses_a_node_leaves_it_alone() -> None:
     tree = TREES["balanced"]
-    head = make_head(tree, VariationalTree(step=0.5, learn_kernel="per-node"))
+    head = make_head(tree, in_double(step=0.5, learn_kernel="per-node"))
     walk(head)
     x, y = training_rows(tree, seed=7)
     some = (y == 5).nonzero()[:, 0]
@@ -415,7 +416,7 @@ def test_a_batch_that_misses_a_node_leaves_it_alone() -> None:
 
 def doubled_point(learn_kernel: str = "shared") -> tuple[TreeHead, list[int]]:
     """Two points of one class are the same and the jitter is too small to matter: the nodes that hold them fail."""
-    head = make_head(TREES["balanced"], VariationalTree(step=0.5, learn_kernel=learn_kernel))
+    head = make_head(TREES["balanced"], in_double(step=0.5, learn_kernel=learn_kernel))
     walk(head)
     with torch.no_grad():
         first, second = (head.point_class == 2).nonzero()[:2, 0]
@@ -431,7 +432,7 @@ def test_nodes_that_do_not_factorise_are_left_out_and_told(trouble: str, learn_k
     head, failing = doubled_point(learn_kernel)
     head.jitter.fill_(-1e-9)  # so that no rounding makes the doubled point's pivot positive
     if trouble != "doubled point":
-        walk(head := make_head(TREES["balanced"], VariationalTree(step=0.5, learn_kernel=learn_kernel)))
+        walk(head := make_head(TREES["balanced"], in_double(step=0.5, learn_kernel=learn_kernel)))
         bucket = next(i for i, bucket in enumerate(head.buckets) if 4 in bucket.nodes.tolist())
         place, failing = head.buckets[bucket].nodes.tolist().index(4), [4]
         n = len(Twin(head).points(4))
@@ -494,7 +495,7 @@ def test_jitter_grows_until_it_helps_or_is_at_its_largest() -> None:
 def test_probabilities_are_products_of_decisions(
     tree: ClassTree, learn_kernel: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    head = make_head(tree, VariationalTree(learn_kernel=learn_kernel))
+    head = make_head(tree, in_double(learn_kernel=learn_kernel))
     spread(head)
     head.refit(*training_rows(tree), sweeps=5)
     new = torch.cat([training_rows(tree, seed=4)[0][:6], 1e3 * randn(3, DIMENSION, seed=8)])
@@ -512,7 +513,7 @@ def test_probabilities_are_products_of_decisions(
 
 
 def test_a_fitted_head_knows_its_classes() -> None:
-    head = make_head(TREES["balanced"], VariationalTree())
+    head = make_head(TREES["balanced"], in_double())
     x, y = training_rows(head.tree)
     x = randn(8, DIMENSION, seed=1)[y] + 0.1 * randn(len(y), DIMENSION, seed=2)
     head.refit(x, y, sweeps=20)
@@ -520,7 +521,7 @@ def test_a_fitted_head_knows_its_classes() -> None:
 
 
 def test_the_prior_does_not_know() -> None:
-    head = make_head(TREES["chain"], VariationalTree())
+    head = make_head(TREES["chain"], in_double())
     path = torch.tensor([0.25, 0.0625, 0.0625, 0.5, 0.125], dtype=FLOAT)  # classes 0 … 4 of [3, [0, [4, [1, 2]]]]
     assert_near(head.log_probabilities(randn(3, DIMENSION, seed=0)).exp(), path.expand(3, 5), 1e-12)
     assert float(head.kl()) == 0.0
@@ -532,7 +533,7 @@ def test_the_prior_does_not_know() -> None:
 @pytest.mark.parametrize("learn_kernel", LEARN)
 def test_copies_go_on_alike(learn_kernel: str) -> None:
     """Copied, pickled, or loaded into a new head from a state dictionary, in the middle of a training."""
-    settings = VariationalTree(cap=12, step=0.5, learn_kernel=learn_kernel)
+    settings = in_double(cap=12, step=0.5, learn_kernel=learn_kernel)
     head = make_head(TREES["balanced"], settings)
     spread(head)
     walk(head)
@@ -556,7 +557,7 @@ def test_copies_go_on_alike(learn_kernel: str) -> None:
 
 
 def test_a_copy_has_no_loss_to_update_from() -> None:
-    head = make_head(TREES["chain"], VariationalTree())
+    head = make_head(TREES["chain"], in_double())
     with pytest.raises(RuntimeError, match="call loss first"):
         head.update()
     head.loss(*training_rows(head.tree))
@@ -584,23 +585,23 @@ def test_a_copy_has_no_loss_to_update_from() -> None:
 )
 def test_bad_settings_are_refused(bad: dict, text: str) -> None:
     with pytest.raises(ValueError, match=text):
-        VariationalTree(**bad)
+        in_double(**bad)
 
 
 def test_a_cap_below_one_point_a_class_is_refused() -> None:
     with pytest.raises(ValueError, match="cap=7 is less than one inducing point a class at a node of 8 classes"):
-        make_head(TREES["balanced"], VariationalTree(cap=7))
-    assert make_head(TREES["balanced"], VariationalTree(cap=8)).buckets
+        make_head(TREES["balanced"], in_double(cap=7))
+    assert make_head(TREES["balanced"], in_double(cap=8)).buckets
 
 
 def test_the_head_s_state_names_all_that_a_training_keeps() -> None:
-    names = set(make_head(TREES["chain"], VariationalTree()).state_dict())
+    names = set(make_head(TREES["chain"], in_double()).state_dict())
     assert {"points", "point_class", "jitter", "skipped", "eta_0", "precision_0"} <= names
     assert "kernel.raw_outputscale" in names
 
 
 def test_a_head_moves_with_all_it_has() -> None:
-    head = make_head(TREES["balanced"], VariationalTree()).to("meta")
+    head = make_head(TREES["balanced"], in_double()).to("meta")
     for bucket in head.buckets:
         assert {t.device.type for t in (bucket.nodes, bucket.points, bucket.padding) if t is not None} == {"meta"}
 
@@ -609,7 +610,7 @@ def test_a_head_moves_with_all_it_has() -> None:
 
 
 def both_devices(**settings) -> tuple[TreeHead, TreeHead]:
-    heads = [make_head(TREES["balanced"], VariationalTree(step=0.5, **settings), device=d) for d in ("cpu", "cuda")]
+    heads = [make_head(TREES["balanced"], in_double(step=0.5, **settings), device=d) for d in ("cpu", "cuda")]
     for head in heads:
         spread(head)
     return heads[0], heads[1]
@@ -682,9 +683,7 @@ def test_failures_on_a_gpu_are_told_without_waiting() -> None:
 @on_cuda
 @pytest.mark.parametrize("learn_kernel", LEARN)
 def test_two_classes_on_a_gpu(learn_kernel: str) -> None:
-    heads = [
-        make_head(TREES["two classes"], VariationalTree(learn_kernel=learn_kernel), device=d) for d in ("cpu", "cuda")
-    ]
+    heads = [make_head(TREES["two classes"], in_double(learn_kernel=learn_kernel), device=d) for d in ("cpu", "cuda")]
     (x, y) = training_rows(TREES["two classes"])
     for mine, theirs in zip(numbers(heads[1], x.cuda(), y.cuda()), numbers(heads[0], x, y), strict=True):
         assert_near(mine.cpu(), theirs, 1e-9)

@@ -6,10 +6,10 @@ import math
 
 import pytest
 import torch
-from head_twins import DIMENSION, FLOAT, TREES, make_head, randn, spread, training_rows, walk
+from head_twins import DIMENSION, FLOAT, TREES, in_double, make_head, randn, spread, training_rows, walk
 from torch import Tensor
 
-from gptree.deep import TreeHead, VariationalTree
+from gptree.deep import TreeHead
 from gptree.deep.heads.forest import LEAST_SCALE, MOST_SCALE, as_forest, latent_scale
 from gptree.maths.sphere import unit_length
 
@@ -22,7 +22,7 @@ def sphere(x: Tensor) -> Tensor:
 
 
 def walked(tree: str, kernel: str = "rbf", **settings: object) -> TreeHead:
-    head = make_head(TREES[tree], VariationalTree(**settings), kernel=kernel)  # pyright: ignore[reportArgumentType]
+    head = make_head(TREES[tree], in_double(**settings), kernel=kernel)  # pyright: ignore[reportArgumentType]
     spread(head)
     walk(head)
     return head
@@ -42,7 +42,7 @@ def test_it_predicts_as_the_head_does(tree: str, learn_kernel: str, kernel: str,
 
 def test_points_that_coincide_do_no_harm() -> None:
     """K_mm is singular: the head adds jitter, and the model's own root needs another one."""
-    head = make_head(TREES["chain"], VariationalTree())
+    head = make_head(TREES["chain"], in_double())
     with torch.no_grad():
         head.points[1:] = head.points[:1] + 1e-9 * head.points[1:]
         head.points[: len(head.points) // 2] = randn(len(head.points) // 2, DIMENSION, seed=3)

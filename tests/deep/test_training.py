@@ -53,7 +53,7 @@ def test_training_equals_a_plain_loop() -> None:
         schedule=Cosine(1.0),
         calibrate=False,
     )
-    settings = VariationalTree(inducing=4, learn_kernel="shared")
+    settings = VariationalTree(inducing=4, learn_kernel="shared", dtype="float64")
     data, backbone = digits(dtype=np.float64)[0], network().double()
     found = train(backbone, Arrays(data), Y, LABELS, training=training, head=settings, seed=5, device="cpu")
 

@@ -195,4 +195,4 @@ def test_a_collapse_is_told() -> None:
     """A learning rate that kills the kernel: with large natural steps the posterior is soon its prior."""
     how = {"epochs": 6, "learning_rate": 0.1, "head_learning_rate": 100.0}
     with pytest.warns(RuntimeWarning, match="lost what they knew"):
-        small_train(network(), Arrays(X), Y, how=how, head=VariationalTree(inducing=3, step=0.5))
+        small_train(network(), Arrays(X), Y, how=how, head=VariationalTree(inducing=3, step=0.5, dtype="float64"))

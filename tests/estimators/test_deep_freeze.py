@@ -29,7 +29,8 @@ PAPER = GPTreeClassifier.paper("rbf", 8.0, growth=Growth(), device="cpu")
 
 def vectors(**others: Any) -> Any:
     """In double precision."""
-    return small(vector_network().double(), **others)
+    variational = VariationalTree(inducing=3, dtype="float64")
+    return small(vector_network().double(), **{"variational": variational, **others})
 
 
 CASES: dict[str, Any] = {
@@ -37,7 +38,7 @@ CASES: dict[str, Any] = {
     "tree and softmax": vectors(how={"objective_weight": 0.5, "validation": 0.3}),
     "softmax alone": vectors(how={"cross_entropy_epochs": 4}),
     "linear": vectors(kernel="linear"),
-    "a kernel a node": vectors(variational=VariationalTree(inducing=3, learn_kernel="per-node")),
+    "a kernel a node": vectors(variational=VariationalTree(inducing=3, learn_kernel="per-node", dtype="float64")),
     # a row near the mean of all has a direction that single precision does not hold: not the default map
     "forest": vectors(classifier=GPForestClassifier(growth=Growth(3), feature_map="unit")),
     "trained tree that grows": vectors(classifier=PAPER, classifier_rows="inducing", how={"calibrate": False}),

@@ -34,6 +34,7 @@ VECTORS = X.reshape(len(X), -1) / 255.0
 BASE = np.isin(Y, NAMES[:5])
 FIVES, SIXES = (np.flatnonzero(name == Y)[:5] for name in NAMES[5:])
 ALONE = {"calibrate": False}
+HEAD = VariationalTree(inducing=3, dtype="float64")
 
 
 def sessions(**parameters: Any) -> GPTreeClassifier:
@@ -42,14 +43,14 @@ def sessions(**parameters: Any) -> GPTreeClassifier:
 
 
 def growing(backbone: Any = None, **others: Any) -> Any:
-    settings = {"classifier": sessions(), "classifier_rows": "inducing", "how": ALONE}
+    settings = {"classifier": sessions(), "classifier_rows": "inducing", "how": ALONE, "variational": HEAD}
     return small(vector_network().double() if backbone is None else backbone, **{**settings, **others})
 
 
 @pytest.fixture(scope="module")
 def plain() -> Any:
     """The same training without growth: the head predicts."""
-    return small(vector_network().double(), how=ALONE).fit(VECTORS[BASE], Y[BASE])
+    return small(vector_network().double(), how=ALONE, variational=HEAD).fit(VECTORS[BASE], Y[BASE])
 
 
 @pytest.fixture(scope="module")
@@ -257,7 +258,7 @@ def test_held_out_rows_choose_how_confident_the_tree_is(model: Any) -> None:
 
 def test_refit_comes_first() -> None:
     refitted = growing(refit=4).fit(VECTORS[BASE], Y[BASE])
-    head = small(vector_network().double(), how=ALONE, refit=4).fit(VECTORS[BASE], Y[BASE])
+    head = small(vector_network().double(), how=ALONE, variational=HEAD, refit=4).fit(VECTORS[BASE], Y[BASE])
     np.testing.assert_allclose(refitted.predict_log_proba(VECTORS), head.predict_log_proba(VECTORS), atol=1e-10)
 
 

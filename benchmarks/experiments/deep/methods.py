@@ -18,7 +18,6 @@ OURS, ALONE = "GP-Tree", "GP-Tree, bound alone"
 OURS_CALIBRATED, SOFTMAX_CALIBRATED = "GP-Tree, 10 % held out", "softmax, 10 % held out"
 OURS_CUT, SOFTMAX_CUT = "GP-Tree, cutout, 2 % held out", "softmax, cutout, 2 % held out"
 TWICE_CUT = "two softmax layers, cutout, 2 % held out"
-SINGLE, DOUBLE = PRECISIONS = ("GP-Tree, cutout, all points, single", "GP-Tree, cutout, all points, double")
 TREE_PUBLISHED, SV_DKL_PUBLISHED, GPDNN_PUBLISHED = PUBLISHED = tuple(
     f"{method}, as published" for method in ("GP-Tree", "SV-DKL", "GPDNN")
 )
@@ -38,8 +37,6 @@ METHODS: dict[str, dict[str, Any]] = {
     SOFTMAX_CUT: {"validation": 0.02},
     OURS_CUT: {**HEAD, "objective_weight": 1.0, "head_weight": 0.1, "validation": 0.02},
     TWICE_CUT: {"objective_weight": 1.0, "head_weight": 0.1, "validation": 0.02},
-    SINGLE: {"dtype": "float32", "objective_weight": 1.0, "head_weight": 0.1, "validation": 0.02},
-    DOUBLE: {"dtype": "float64", "objective_weight": 1.0, "head_weight": 0.1, "validation": 0.02},
     "SV-DKL": SV_DKL,
     "GPDNN": DNN,
     TREE_PUBLISHED: {"inducing": 40, "step": 0.05, "learn_kernel": "shared", "node_weights": "size"},
@@ -51,9 +48,9 @@ TRAINED_LONG = (
     *(SOFTMAX, SMOOTHED, ALONE, OURS, SOFTMAX_CALIBRATED, OURS_CALIBRATED, SOFTMAX_CUT, OURS_CUT),
     *(TWICE_CUT, *PUBLISHED),
 )
-TRAINED_SHORT = (SOFTMAX, SMOOTHED, ALONE, OURS, "SV-DKL", "GPDNN", *PRECISIONS)
+TRAINED_SHORT = (SOFTMAX, SMOOTHED, ALONE, OURS, "SV-DKL", "GPDNN")
 #: The others have one, for they take minutes on a large GPU.
-SEVERAL_SEEDS = (SOFTMAX_CUT, OURS_CUT, *PRECISIONS)
+SEVERAL_SEEDS = (SOFTMAX_CUT, OURS_CUT)
 
 
 def settings_of(method: str, data: str, epochs: int) -> dict[str, Any]:

@@ -2,11 +2,11 @@
 
 What does the tree cost in a training step of a network?
 
-{mean step | classes=100 | inducing=40 | dtype=float64 | cap=null} ms with 100 classes and 40 inducing points each,
-{mean ratio | classes=100 | inducing=40 | dtype=float64 | cap=null} of a step of the network (the authors' code:
-{mean authors | classes=100 | inducing=40 | dtype=float64 | cap=null} ms); with at most 1,024 points a node
-{mean step | classes=100 | inducing=40 | cap=1024} ms, in single precision
-{mean step | classes=100 | inducing=40 | dtype=float32} ms. Double precision is the default.
+{mean step | classes=100 | inducing=40 | dtype=float32} ms with 100 classes and 40 inducing points each, {mean ratio |
+classes=100 | inducing=40 | dtype=float32} of a step of the network (the authors' code: {mean authors | classes=100 |
+inducing=40 | dtype=float64 | cap=null} ms); in double precision {mean step | classes=100 | inducing=40 | dtype=float64
+| cap=null} ms, and with at most 1,024 points a node {mean step | classes=100 | inducing=40 | cap=1024} ms. Single
+precision is the default: what it costs is in [single precision](deep-precision.md).
 
 Set-up
 ------

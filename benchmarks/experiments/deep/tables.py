@@ -15,7 +15,6 @@ from benchmarks.core.tables import Column, Summary, Table, chosen, grouped, one_
 from benchmarks.core.trials import Row
 from benchmarks.experiments.deep.methods import (
     ALONE,
-    DOUBLE,
     LONG,
     MEASURED,
     NAMES,
@@ -23,7 +22,6 @@ from benchmarks.experiments.deep.methods import (
     OURS_CALIBRATED,
     OURS_CUT,
     REFIT_SWEEPS,
-    SINGLE,
     SMOOTHED,
     SOFTMAX,
     SOFTMAX_CALIBRATED,
@@ -57,7 +55,6 @@ PAIRS = (
     (ALONE, SMOOTHED),
     ("SV-DKL", SOFTMAX),
     ("GPDNN", SOFTMAX),
-    (SINGLE, DOUBLE),
 )
 #: Methods, and how they predict.
 AT_A_GLANCE = {
