@@ -1,7 +1,8 @@
-"""The progress bar of a fit: its steps, one after the other, each up to its end."""
+"""The progress bar of a fit, and of changes after it: its steps, one after the other, each up to its end."""
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -10,8 +11,8 @@ import joblib
 import numpy as np
 import pytest
 
-from gptree import GPForestClassifier, GPTreeClassifier, Growth
-from gptree.estimators import forest
+from gptree import GPForestClassifier, GPTreeClassifier, Growth, Logarithmic, SharedRoot
+from gptree.estimators import forest, incremental
 from gptree.estimators.progress import progress_bar
 from gptree.progress import Advance, Progress, silent, within
 from small_sizes import small_random_features
@@ -53,7 +54,8 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int | None, list[i
 
         yield begin if shown else silent
 
-    monkeypatch.setattr(forest, "progress_bar", record)
+    for module in (forest, incremental):
+        monkeypatch.setattr(module, "progress_bar", record)
     return seen
 
 
@@ -94,6 +96,44 @@ def test_a_fit_that_is_interrupted_in_any_step_changes_nothing(case: str, monkey
         assert told[-1] == steps[reached]
         assert model.state_ is state
     np.testing.assert_array_equal(model.predict_proba(X), p)
+
+
+CHANGES: dict[str, tuple[Any, tuple[str, ...]]] = {
+    "shared-root": (SharedRoot(), ("building trees", "scoring rows", "fitting nodes")),
+    "logarithmic": (Logarithmic(), ("fitting sessions",)),
+}
+
+
+@pytest.mark.parametrize("case", CHANGES)
+def test_changes_tell_their_steps(case: str, steps: list[tuple[str, int | None, list[int]]]) -> None:
+    strategy, expected = CHANGES[case]
+    base, first, second = Y < 8, (Y >= 8) & (Y < 10), Y >= 10
+    settings: dict[str, Any] = {"random_state": 0, "n_estimators": 2, "growth": Growth(exemplars=2, strategy=strategy)}
+    with small_random_features():
+        model = GPForestClassifier(**settings).fit(X[base], Y[base])
+        quiet = copy.deepcopy(model).add_classes(X[first], Y[first]).add_classes(X[second], Y[second])
+        assert not steps
+        model.set_params(verbose=True)
+        for session, rows in enumerate((first, second)):
+            steps.clear()
+            model.add_classes(X[rows], Y[rows])
+            assert tuple(step for step, *_ in steps) == expected
+            assert all(sum(counts) == total for _, total, counts in steps if total is not None)
+            if case == "logarithmic":
+                assert steps[0][1] == 1, session  # the second session takes the first one in
+    np.testing.assert_array_equal(model.predict_proba(X), quiet.predict_proba(X))
+
+
+def test_examples_and_a_plain_model_tell_their_steps(steps: list[tuple[str, int | None, list[int]]]) -> None:
+    base = Y < 8
+    with small_random_features():
+        model = GPForestClassifier(random_state=0, n_estimators=2, verbose=True).fit(X[base], Y[base])
+        steps.clear()
+        model.add_classes(X[~base], Y[~base])
+        assert steps[0][0] == "rehearsing novel classes"
+        steps.clear()
+        model.add_examples(X[base][:3], Y[base][:3])
+    assert [step for step, *_ in steps] == ["fitting nodes", "building trees", "scoring rows", "fitting nodes"]
 
 
 def test_nodes_that_trees_share_are_counted_once(steps: list[tuple[str, int | None, list[int]]]) -> None:

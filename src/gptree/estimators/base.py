@@ -104,7 +104,7 @@ class TreeEstimator(SettingsParameters, ClassifierMixin, BaseEstimator):
         Workers for the nodes, through joblib; any joblib backend.
     random_state : int, RandomState or None
     verbose : bool
-        Show a progress bar while fitting, with a line for each step.
+        Show a progress bar while fitting, and while classes change, with a line for each step.
 
     Attributes
     ----------

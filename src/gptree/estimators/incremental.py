@@ -14,6 +14,7 @@ from torch import Tensor
 
 from gptree.estimators.base import TreeEstimator, change
 from gptree.estimators.known_rows import seen_by_base
+from gptree.estimators.progress import progress_bar
 from gptree.estimators.row_order import by_value
 from gptree.estimators.state import FittedState
 from gptree.estimators.validation import as_expert, check_given, check_ids, check_remark, check_weights, to_numpy
@@ -236,7 +237,9 @@ class IncrementalMixin(TreeEstimator):
     def _become(self, journal: tuple[Entry, ...]) -> Self:
         state = self._state()
         growth = Growth() if self.growth is None else self.growth
-        self.state_ = grown_state(state, journal, growth, self._growth_config(state, growth), self.prior_mean)
+        with progress_bar(self.verbose) as progress:
+            config = replace(self._growth_config(state, growth), progress=progress)
+            self.state_ = grown_state(state, journal, growth, config, self.prior_mean)
         return self
 
     def _growth_config(self, state: FittedState, growth: Growth) -> GrowthConfig:
@@ -359,6 +362,7 @@ def grown_state(
         )
         base = replace(base, _novelty=seen_by_base(state, base.exemplars), _staying=state.staying)
     if registry.novel and base.expert is not None and base.novel_experts is None:
+        config.progress("rehearsing novel classes", None)
         base = with_novel_experts(base, growth, state.seed, state.on_sphere)
     grown = grow(base, registry, config, state.grown)
     y, origins = _kept_rows(base, grown.registry, state.origins)

@@ -1,4 +1,4 @@
-"""The progress bar of a fit: a line for each of its steps."""
+"""The progress bar of a fit, or of a change: a line for each of its steps."""
 
 from __future__ import annotations
 

@@ -29,6 +29,7 @@ from gptree.maths.kernels import batch_shape, node_kernels
 from gptree.maths.sphere import unit_length
 from gptree.model import ForestModel, PathOdds, PathTable, TrainingData, node_problems
 from gptree.model.node_data import NEW
+from gptree.progress import silent
 from gptree.tree import ClassTree, build_tree, join, label_hashes, surviving
 
 #: Left-out scores that a grown model keeps, at most; others are computed again.
@@ -54,7 +55,9 @@ def grow(
         return _extended(base, registry, config, frozen, memory)
     layers: list[GrownState] = []
     sessions, below = registry.sessions, []
-    for k, last in enumerate(np.cumsum(config.strategy.groups(len(sessions))).tolist()):
+    ends = np.cumsum(config.strategy.groups(len(sessions))).tolist()
+    advance, config = config.progress("fitting sessions", len(ends)), replace(config, progress=silent)
+    for k, last in enumerate(ends):
         places = sorted(place for session in sessions[:last] for place in session)
         part = replace(registry, novel=tuple(registry.novel[i] for i in places))
         known = previous.layers[k] if previous is not None and len(previous.layers) > k else None
@@ -66,6 +69,7 @@ def grow(
             previous = None  # what was fitted on top of other classes is of no use
         below = places
         frozen = _Frozen.of(layers[-1].model)
+        advance(1)
     light = (layer if layer._table is None else replace(layer, _table=None) for layer in layers)
     return replace(layers[-1], registry=registry, layers=tuple(light))
 
@@ -238,12 +242,14 @@ def _extended(
     sessions = [n_base + np.array(places) for places in registry.sessions]
     similar = (unit_length(means[n_base:]) @ unit_length(means[:n_base]).T).argmax(1)
     placed: list[Placement] = []
+    advance = config.progress("building trees", len(frozen.trees))
     for tree, seed in zip(frozen.trees, config.tree_seeds, strict=True):
 
         def build(classes: np.ndarray, seed: int = seed) -> ClassTree:
             return build_tree(config.tree, means[classes], [keys[c] for c in classes], seed)
 
         placed.append(config.strategy.place(tree, sessions, build, similar))
+        advance(1)
     # −1 is a new node there, and the last entry here
     known = [np.append(nodes, NEW)[place.base_nodes] for place, nodes in zip(placed, frozen.node_of, strict=True)]
     joined = [place.novel for place in placed if place.novel is not None]
@@ -255,6 +261,7 @@ def _extended(
     if config.strategy.layered and first is not None and many:
         below = earlier if earlier is not None and earlier.n_novel == first - n_base else None
         layer = Layer(below, root_rows(memory.y, hashes))
+    config.progress("scoring rows", None)
     expert, left_out = _experts(base, registry, config, memory, seen, times_wider is not None, layer)
     y = memory.y.cpu().numpy()
     counts = np.bincount(y, memory.weights.double().cpu().numpy())
@@ -345,7 +352,13 @@ def _fitted(
     own = len(batch_shape(kernel)) > 0
     new_kernel = node_kernels(config.kernel, len(problems)) if own and config.kernel is not None else kernel
     fits = fit_nodes(
-        problems, new_kernel, data.X, config.inference, memory_budget=config.memory_budget, n_jobs=config.n_jobs
+        problems,
+        new_kernel,
+        data.X,
+        config.inference,
+        memory_budget=config.memory_budget,
+        n_jobs=config.n_jobs,
+        progress=config.progress("fitting nodes", len(problems)),
     )
     new = [replace(on_rows(p, rows), nodes=p.nodes + n_fitted) for p in fits.posteriors]
     kernel = joined_kernels(kernel, new_kernel) if own and keeps else new_kernel

@@ -18,6 +18,7 @@ from gptree.incremental.strategies import Strategy
 from gptree.inference import Inference, LargeNodes, PredictAt
 from gptree.maths.frozen import Sums
 from gptree.model import ForestModel, StayingNodes
+from gptree.progress import Progress, silent
 from gptree.storage import Array, Number, Serializable, Sizes, ensure
 
 
@@ -136,6 +137,7 @@ class GrowthConfig:
     """Rows of a class that are kept of a session, at most; None is all."""
     learns_sizes: bool = False
     """Whether nodes learn how large classes are, as they did in files of older versions."""
+    progress: Progress = silent
 
 
 @dataclass(frozen=True, eq=False)
