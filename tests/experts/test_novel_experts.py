@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from expert_twins import blobs, golden_section, kernel_ridge_scores
+from expert_twins import believed_temperature, blobs, kernel_ridge_scores
 from torch import Tensor
 
 from gptree.experts import (
@@ -261,6 +261,7 @@ def novel_experts(d: int = 5, counts: list[int] = COUNTS) -> tuple[NovelClassExp
         root_weights=torch.tensor([0.4, 0.1, 0.3, 0.5], dtype=torch.float64),
         bias=-0.35,
         novel_weights=torch.tensor([0.2, 0.6, 0.1, 0.4], dtype=torch.float64),
+        trusts_labels=False,
     )
     return learnt, base, rows
 
@@ -353,7 +354,7 @@ def test_novel_classes_follow_the_formula(d: int, shots: list[int]) -> None:
         columns = [N_BASE + c for c in calibration_rows]
         scores = sum(v * log[at][:, columns] for v, log in zip(learnt.novel_weights.tolist(), logs, strict=True))
         labels = torch.tensor([columns.index(int(later[1][i - len(rows)])) for i in at])
-        sharpness, _ = golden_section(scores.log_softmax(1), labels, 1.0)
+        sharpness = believed_temperature(scores.log_softmax(1), labels)
     settings = (learnt.root_weights.numpy(), -0.35, learnt.novel_weights.numpy(), sharpness)
     expected = combination(base_left_out.numpy(), np.stack([log.numpy() for log in logs]), *settings)
     np.testing.assert_allclose(left_out.numpy(), expected, atol=2e-4)  # of τ, which is sought up to 1e-4

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from expert_twins import believed_temperature
 
 from gptree.experts.calibration import best_temperature
-from gptree.experts.novel_layers import REACH, best_between, interpolated, sums_at, temperatures
+from gptree.experts.novel_layers import REACH, best_between, chosen_between, interpolated, sums_at, temperatures
+from gptree.experts.wrong_labels import with_beliefs
 
 CENTRE = 0.3
 
@@ -49,3 +52,24 @@ def test_the_temperature_is_that_of_all_scores() -> None:
     for centre in math.log(expected) + np.array([-0.6, 0.6]):
         sums = weights @ sums_at(z, temperatures(centre)) / weights.sum()
         assert best_between(sums.tolist(), own, float(weights.sum()), centre) is None
+
+
+def test_with_wrong_labels_the_temperature_is_that_of_rows_counted_by_belief() -> None:
+    random = torch.Generator().manual_seed(0)
+    z = 2 * torch.randn(300, 6, generator=random, dtype=torch.float64)
+    labels = torch.multinomial((3 * z).softmax(1), 1, generator=random)[:, 0]
+    labels[::25] = (labels[::25] + 1) % 6
+    logs, counts = z.log_softmax(1), torch.ones(300, dtype=torch.float64)
+    believing, trusting = believed_temperature(logs, labels), best_temperature(logs, labels, 1.0)[0]
+    assert believing > 1.5 * trusting
+    own = logs.gather(1, labels[:, None])[:, 0]
+
+    def choose(*given: Any) -> torch.Tensor:
+        return with_beliefs(*given)[0]
+
+    for centre, expected in (
+        ((math.log(believing) + math.log(trusting)) / 2, pytest.approx(believing, rel=1e-4)),
+        (math.log(believing) + 0.05, None),  # without the other one
+        (math.log(trusting) - 0.05, None),
+    ):
+        assert chosen_between(choose, sums_at(logs, temperatures(centre)), own, centre, 6, counts) == expected

@@ -126,7 +126,7 @@ def test_with_few_rows_a_class_experts_may_be_surer() -> None:
 
 
 def test_a_pool_of_wrong_labels_is_fitted_until_its_weights_stay(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pool, "NOISE_STEPS", 60)
+    monkeypatch.setattr(wrong_labels, "SETTING_STEPS", 60)
     logs, y, _ = scored_rows(0.25)
     noise = torch.randn(1, 400, 8, generator=torch.Generator().manual_seed(0), dtype=torch.float64).log_softmax(2)
     logs = torch.cat([logs, noise])  # whose weight is none from the beginning
@@ -135,7 +135,7 @@ def test_a_pool_of_wrong_labels_is_fitted_until_its_weights_stay(monkeypatch: py
         return pooled(weights, list(logs)).gather(1, y[:, None])[:, 0].exp()
 
     weights, share, fits = pool_weights(logs, y), 0.1, 1
-    for _ in range(pool.NOISE_STEPS):
+    for _ in range(wrong_labels.SETTING_STEPS):
         beliefs = right_label(own(weights), share, 8)
         previous, share = weights, 1 - float(beliefs.mean())
         weights, fits = pool_weights(logs, y, counts=beliefs, start=weights), fits + 1
@@ -144,7 +144,7 @@ def test_a_pool_of_wrong_labels_is_fitted_until_its_weights_stay(monkeypatch: py
     counted: list[int] = []
     monkeypatch.setattr(pool, "pool_weights", lambda *a, **b: counted.append(1) or pool_weights(*a, **b))
     torch.testing.assert_close(robust_weights(logs, y), weights, rtol=0, atol=1e-10)
-    assert len(counted) == fits < 1 + pool.NOISE_STEPS
+    assert len(counted) == fits < 1 + wrong_labels.SETTING_STEPS
 
 
 @pytest.mark.parametrize("counts", [None, torch.linspace(0.5, 2.0, 400, dtype=torch.float64)])
@@ -155,8 +155,7 @@ def test_labels_that_are_all_right_are_not_sure_of_any_either(
     logs, y, _ = scored_rows(0.25)
     total = 400 if counts is None else float(counts.sum())
     noises: list[float] = []
-    for module in (pool, wrong_labels):
-        monkeypatch.setattr(module, "likelihood", lambda *them: noises.append(them[1]) or likelihood(*them))
+    monkeypatch.setattr(wrong_labels, "likelihood", lambda *them: noises.append(them[1]) or likelihood(*them))
     robust_weights(logs, y, counts)
     label_noise(pooled(torch.ones(2, dtype=torch.float64), list(logs)).gather(1, y[:, None])[:, 0].exp(), 8, counts)
     assert noises[1::2] == pytest.approx([1 / (total + 1)] * 2, rel=1e-12)

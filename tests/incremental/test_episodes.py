@@ -472,7 +472,7 @@ def test_of_many_classes_some_rehearse(monkeypatch: pytest.MonkeyPatch) -> None:
     X, y = blobs([6] * 8)
     monkeypatch.setattr(episodes, "MOST_CLASSES", 5)
     weights, held_out = torch.arange(1.0, 49.0, dtype=torch.float64), np.arange(48) % 7 > 0
-    some = episodes._players(X, y, names(8), held_out, weights)
+    some = episodes._players(X, y, names(8), held_out, weights, weights.flip(0))
     chosen = np.sort(np.argsort(names(8))[:5])
     rows = np.flatnonzero(np.isin(y.numpy(), chosen))
     assert torch.equal(some[0], X[rows])
@@ -480,6 +480,7 @@ def test_of_many_classes_some_rehearse(monkeypatch: pytest.MonkeyPatch) -> None:
     assert np.array_equal(some[2], names(8)[chosen])
     assert np.array_equal(some[3], held_out[rows])
     assert torch.equal(some[4], weights[rows])
+    assert torch.equal(some[5], weights.flip(0)[rows])
     monkeypatch.setattr(episodes, "make_episode", Kept(make_episode))
     learnt = learn(X, y)
     assert len(learnt.lda.counts) == 8

@@ -28,7 +28,7 @@ from torch import Tensor
 from gptree.experts.base import Fit, FittedExpert, LeftOutAt, ScoreCache
 from gptree.experts.calibration import best_temperature, some
 from gptree.experts.density import FittedKernelDensity
-from gptree.experts.examples import Examples, row_chunks
+from gptree.experts.examples import Examples, few_rows, row_chunks
 from gptree.experts.kernel_ridge import FittedKernelRidge, KernelRidge
 from gptree.experts.lda import FittedLDA
 from gptree.experts.novel_layers import Layer, LayerScores, NovelSums, layer_scores
@@ -36,6 +36,7 @@ from gptree.experts.novel_scores import Discriminants, GrownScores, NovelScores,
 from gptree.experts.pool import pooled
 from gptree.experts.random_features import FittedRandomFeatures
 from gptree.experts.scorers import BaseNovelScores, OneClass, tempered
+from gptree.experts.wrong_labels import OwnLabels, Settings, with_beliefs
 from gptree.maths.frozen import Parts
 from gptree.storage import Array, Number, Part, Serializable, Sizes, ensure
 
@@ -81,6 +82,9 @@ class NovelClassExperts(Serializable):
     bias : float
     novel_weights : tensor (K,)
         v.
+    trusts_labels : bool
+        Whether examples count by their weight alone, as in files before version 7, and not also by the belief that
+        their label is right.
     base_mass : tensor (k,) or None
         logsumexp over the base classes of Σ_k w_k score_k at exemplars, left out, without ridge regression: what
         arrivals do not change. None with ridge regression, which they do change, and until it is known.
@@ -96,6 +100,7 @@ class NovelClassExperts(Serializable):
     root_weights: Annotated[Tensor, Array("K")]
     bias: Annotated[float, Number()]
     novel_weights: Annotated[Tensor, Array("K")]
+    trusts_labels: bool
     base_mass: Annotated[Tensor | None, Array("k")] = None
     base_rows: Annotated[Tensor | None, Array("k", least=0, whole=True)] = None
 
@@ -293,13 +298,27 @@ class NovelClassExperts(Serializable):
         """The factor of the weights among novel classes: the temperature that their left-out examples ask for.
 
         How far apart classes lie is the one thing that base classes cannot teach about those that arrive. One number
-        from examples of all of them is enough, with the weak prior of `best_temperature` around 1. Each expert scores
-        `classes` (c,) of several examples at some of these, `rows` (r,); without any it is 1.
+        from examples of all of them is enough, with the weak prior of `best_temperature` around 1; where labels seem to
+        be wrong, they count by the belief in theirs. Each expert scores `classes` (c,) of several examples at some of
+        these, `rows` (r,); without any it is 1.
         """
         if len(rows) == 0:
             return 1.0
-        labels = torch.searchsorted(classes, examples.y[rows])
-        return best_temperature(pooled(self.novel_weights, scores), labels, 1.0, examples.weights[rows])[0]
+        labels, logs = torch.searchsorted(classes, examples.y[rows]), pooled(self.novel_weights, scores)
+
+        def best(counts: Tensor | None, _: Tensor | None) -> Tensor:
+            return logs.new_tensor(best_temperature(logs, labels, 1.0, counts)[0], dtype=torch.float64)
+
+        def own(tau: Tensor) -> Tensor:
+            return (tau * logs).log_softmax(1).gather(1, labels[:, None])[:, 0].exp()
+
+        return float(self.choose(best, own, len(classes), examples.weights[rows]))
+
+    def choose(self, best: Settings, own: OwnLabels, n_classes: int, counts: Tensor) -> Tensor:
+        """Settings from rows (r,), which count by beliefs, see `with_beliefs`, where labels are not trusted."""
+        if self.trusts_labels or few_rows(len(counts), n_classes):
+            return best(counts, None)
+        return with_beliefs(best, own, n_classes, counts)[0]
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,6 +14,7 @@ are scored again.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -138,10 +139,10 @@ def layer_scores(
     asked = torch.isin(new, torch.cat([calibration, later]))
     known, taus = torch.cat([old, new[asked]]), temperatures(earlier.centre)
     sums = torch.cat([torch.logaddexp(earlier.sums, sums_at(z, taus)), sums_at(z_new[asked], taus)])
-    weights = examples.weights[calibration].double()
     at = torch.searchsorted(known, calibration)
-    mean_own = float(weights @ own[torch.searchsorted(rows, calibration)] / weights.sum())
-    tau = best_between((weights @ sums[at] / weights.sum()).tolist(), mean_own, float(weights.sum()), earlier.centre)
+    asked_own = own[torch.searchsorted(rows, calibration)]
+    counts = examples.weights[calibration].double()
+    tau = chosen_between(learnt.choose, sums[at], asked_own, earlier.centre, scores.n_novel, counts)
     if tau is None:
         return None
 
@@ -153,6 +154,36 @@ def layer_scores(
     kept, at = torch.searchsorted(rows, later), torch.searchsorted(known, later)
     experts = scores.discriminants.lda, scores.discriminants.random_lda
     return tau, table, NovelSums(scores.n_novel, later, mass[kept], own[kept], earlier.centre, sums[at], *experts)
+
+
+class _OutsideError(Exception):
+    """τ is not in its interval."""
+
+
+def chosen_between(
+    choose: Callable[..., Tensor], sums: Tensor, own: Tensor, centre: float, n_novel: int, counts: Tensor
+) -> float | None:
+    """The τ that `NovelClassExperts.choose` takes, from S (r, NODES) and z of their own classes (r,) at some points.
+
+    `counts` (r,) is how many times each counts. None where a τ that is tried is not in the interval: with many wrong
+    labels, the one that trusts them is far from the one that does not.
+    """
+
+    def best(believed: Tensor | None, _: Tensor | None) -> Tensor:
+        times = counts if believed is None else believed
+        n = float(times.sum())
+        tau = best_between((times @ sums / n).tolist(), float(times @ own / n), n, centre)
+        if tau is None:
+            raise _OutsideError
+        return sums.new_tensor(tau)
+
+    def own_label(tau: Tensor) -> Tensor:
+        return (tau * own - interpolated(sums, centre, float(tau))).exp()
+
+    try:
+        return float(choose(best, own_label, n_novel, counts))
+    except _OutsideError:
+        return None
 
 
 def temperatures(centre: float) -> list[float]:

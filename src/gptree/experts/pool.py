@@ -19,7 +19,7 @@ from gptree.experts.examples import MANY_CLASSES, Examples
 from gptree.experts.kernel_ridge import KernelRidge
 from gptree.experts.lda import LDA
 from gptree.experts.scorers import PooledScores, easing, pooled_scores
-from gptree.experts.wrong_labels import LEAST_NOISE, START, is_clear, likelihood, right_label
+from gptree.experts.wrong_labels import with_beliefs
 from gptree.maths.frozen import Parts
 from gptree.settings import require, require_whole
 from gptree.storage import Array, Part
@@ -32,8 +32,6 @@ DESCENT = 1e-4  # times what the slope promises
 ROUNDING = 10.0  # units of it that a step may miss this by
 TOLERANCE = 1e-6  # of the weights, at which the steps end
 SURER = 1.07  # with few examples a class: left-out predictions know one of two, those of new points both
-NOISE_STEPS = 15  # of expectation maximisation, where labels may be wrong, at most
-NOISE_TOLERANCE = 1e-3  # of the weights, at which they end
 
 
 @dataclass(frozen=True)
@@ -246,22 +244,12 @@ def _weights(logs: Tensor, labels: Tensor, counts: Tensor | None, few: bool) -> 
         total = torch.einsum("k,krc->rc", weights, logs)
         return total.log_softmax(1).gather(1, labels[:, None])[:, 0].exp()
 
-    plain = weights = pool_weights(logs, labels, counts=counts)
+    def best(believed: Tensor | None, start: Tensor | None) -> Tensor:
+        return pool_weights(logs, labels, counts=believed, start=start)
+
     if len(labels) == 0:
-        return plain, counts
-    before, noise, believed = own(plain), START, counts
-    for _ in range(NOISE_STEPS):
-        beliefs = right_label(own(weights), noise, k)
-        noise = float(1 - weighted_mean(beliefs, counts))
-        if noise < LEAST_NOISE:
-            return plain, counts
-        believed = beliefs if counts is None else beliefs * counts
-        previous, weights = weights, pool_weights(logs, labels, counts=believed, start=weights)
-        if torch.allclose(weights, previous, rtol=0, atol=NOISE_TOLERANCE):
-            break
-    total = len(labels) if counts is None else float(counts.sum())
-    gain = likelihood(own(weights), noise, k) - likelihood(before, 1 / (total + 1), k)
-    return (weights, believed) if is_clear(gain, counts, few) else (plain, counts)
+        return best(counts, None), counts
+    return with_beliefs(best, own, k, counts, few)
 
 
 def pool_weights(

@@ -13,6 +13,7 @@ does not grow with overlap alone, and is taken to be 0 unless the rows speak cle
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -24,6 +25,7 @@ LEAST_NOISE = 0.01  # fewer wrong labels than that do no harm
 CLEAR = 1.0  # standard errors of the mean gain in log-likelihood; none of classes of few rows, which are never clear
 STEPS = 50
 TOLERANCE = 1e-4
+SETTING_STEPS, SETTING_TOLERANCE = 15, 1e-3  # where settings are found beside ε
 #: Likelihood weight of every point where all classes have one example: the experts decide, and the variances keep their
 #: order for `novelty_score`.
 ONE_SHOT_WEIGHT = 1e-3
@@ -119,11 +121,61 @@ def label_noise(own: Tensor, n_classes: int, counts: Tensor | None = None, few: 
     return noise if is_clear(gain, counts, few) else 0.0
 
 
+#: From how many times each row counts (n,), None for once, and the last settings or None, to the best settings.
+Settings = Callable[[Tensor | None, Tensor | None], Tensor]
+#: From settings to left-out probabilities (n,) of the rows' own labels.
+OwnLabels = Callable[[Tensor], Tensor]
+
+
+def with_beliefs(
+    best: Settings,
+    own: OwnLabels,
+    n_classes: int,
+    counts: Tensor | None,
+    few: bool = False,
+) -> tuple[Tensor, Tensor | None]:
+    """Settings that trust the labels, or, if these explain them clearly better, such as count rows by beliefs.
+
+    Settings, ε and beliefs are found in turn: settings that have to explain wrong labels are not sure enough of right
+    ones, so that ε found afterwards would be too small.
+
+    Parameters
+    ----------
+    best : Settings
+    own : OwnLabels
+    n_classes : int
+        k.
+    counts : tensor (n,) or None
+        How many times each row counts.
+    few : bool
+        Whether the classes have few rows.
+
+    Returns
+    -------
+    settings, and how many times rows count by beliefs; `counts` where the labels are trusted
+    """
+    plain = settings = best(counts, None)
+    before, noise, believed = own(plain), START, counts
+    for _ in range(SETTING_STEPS):
+        beliefs = right_label(own(settings), noise, n_classes)
+        noise = float(1 - weighted_mean(beliefs, counts))
+        if noise < LEAST_NOISE:
+            return plain, counts
+        believed = beliefs if counts is None else beliefs * counts
+        previous, settings = settings, best(believed, settings)
+        if torch.allclose(settings, previous, rtol=0, atol=SETTING_TOLERANCE):
+            break
+    total = len(before) if counts is None else float(counts.sum())
+    # what is compared with may not be sure of anything either, see `label_noise`
+    gain = likelihood(own(settings), noise, n_classes) - likelihood(before, 1 / (total + 1), n_classes)
+    return (settings, believed) if is_clear(gain, counts, few) else (plain, counts)
+
+
 def label_beliefs(
     own: Tensor,
     n_classes: int,
     usable: Tensor,
-    few: bool,
+    few: bool = False,
     calibration: Tensor | None = None,
     counts: Tensor | None = None,
 ) -> tuple[float, Tensor | None]:

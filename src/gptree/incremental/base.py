@@ -123,22 +123,24 @@ def fit_base(
     exemplars = select_exemplars(
         seen.sphere.cpu().numpy(), y, growth.exemplars, growth.selection, hashes, seed, held_out, _numpy(weights)
     )
-    fit, novel_experts = None, None
+    fit = None
     if expert is not None:
         progress("fitting experts", None)
         fit = _base_experts(expert, seen, len(labels), exemplars, held_out)
-        progress("rehearsing novel classes", None)
-        of_base = seen.sphere, seen.codes, exemplars, hashes
-        novel_experts = learn_novel_experts(*of_base, growth, seed, fit.expert, held_out, weights)
     several = torch.bincount(seen.codes, minlength=len(labels)) > 1
     spreads = class_spreads(seen.sphere, seen.codes, len(labels), weights) if held_out is None else None
-    places, few = exemplars.rows, few_rows(len(X), len(labels))
+    everyone, places, few = seen, exemplars.rows, few_rows(len(X), len(labels))
     if held_out is not None:
         chosen = torch.as_tensor(held_out, device=X.device)
         seen = seen.some(chosen)
         fit = None if fit is None else fit.some(chosen.nonzero()[:, 0])
         places = np.cumsum(held_out)[places] - 1
-    said = _Said() if fit is None else _said(fit, seen, len(labels), trees, few, progress)
+    said, novel_experts = _Said(), None
+    if fit is not None:
+        said = _said(fit, seen, len(labels), trees, few, progress)
+        progress("rehearsing novel classes", None)
+        of_base = everyone.sphere, everyone.codes, exemplars, hashes
+        novel_experts = learn_novel_experts(*of_base, growth, seed, fit.expert, held_out, weights, said.beliefs)
     likelihood = likelihood_weights(seen.weights, said.weights)
     model = fit_forest(
         trees,
@@ -326,9 +328,8 @@ def with_novel_experts(base: BaseState, growth: Growth, seed: int, on_sphere: Ca
     assert base.expert is not None
     exemplars = Exemplars(base.exemplars.cpu().numpy(), base.exemplar_weights.cpu().numpy())
     hashes = label_hashes(base.keys)
-    novel_experts = learn_novel_experts(
-        on_sphere(base.X), base.y, exemplars, hashes, growth, seed, base.expert, weights=base.weights
-    )
+    about = on_sphere(base.X), base.y, exemplars, hashes, growth, seed, base.expert
+    novel_experts = learn_novel_experts(*about, weights=base.weights, beliefs=base.beliefs)
     return replace(base, novel_experts=novel_experts)
 
 

@@ -30,6 +30,7 @@ from gptree.experts import (
     RandomFeatures,
     best_temperature,
     exemplar_density,
+    few_rows,
     fit_weights,
     lda_scores,
     root_log_odds,
@@ -89,12 +90,14 @@ def learn_novel_experts(
     base: FittedExpert,
     held_out: np.ndarray | None = None,
     weights: Tensor | None = None,
+    beliefs: Tensor | None = None,
 ) -> NovelClassExperts:
     """Rehearse on base examples X (n, d) of unit length with class numbers y (n,).
 
     Where some are `held_out` (n,), novel classes and queries are made of these. What the experts
     of base and novel classes have in common is taken from `base`, once for both. `weights` (n,) say how many times each
-    example counts.
+    example counts, and `beliefs`, of all of them or of those held out, that their labels are right: queries count so,
+    unless classes have few rows.
     """
     examples = Examples.of(X, y, len(hashes), weights=weights)
     rows = torch.as_tensor(exemplars.rows, device=X.device)
@@ -107,7 +110,12 @@ def learn_novel_experts(
 
     shares = list(enumerate(NOVEL_SHARES))
     shares = shares if len(hashes) <= MANY_CLASSES else [shares[0], shares[-1]]
-    players = _players(X, y, hashes, held_out, weights)
+    asked = X.new_ones(len(X)) if weights is None else weights.to(X)
+    if beliefs is not None and not few_rows(len(X), len(hashes)):
+        believed = slice(None) if held_out is None else torch.as_tensor(held_out, device=X.device)
+        asked = asked.clone()
+        asked[believed] *= beliefs.to(X)
+    players = _players(X, y, hashes, held_out, weights, asked)
     episodes = [make_episode(*players[:3], share, growth, [seed, k], *players[3:]) for k, share in shares]
     episodes = [episode for episode in episodes if episode is not None]
     choices = [
@@ -130,6 +138,7 @@ def learn_novel_experts(
         root_weights=root_weights,
         bias=bias,
         novel_weights=_novel_pool(logs, episodes, len(choices), X),
+        trusts_labels=False,
     )
     asked = root_rows(y[rows], hashes)
     return learnt.with_base_mass(examples.weights[rows], asked if len(asked) < len(rows) else None)
@@ -167,19 +176,21 @@ def _parts(expert: FittedExpert) -> list[FittedExpert]:
     return parts
 
 
-Players = tuple[Tensor, Tensor, np.ndarray, np.ndarray | None, Tensor | None]
+Players = tuple[Tensor, Tensor, np.ndarray, np.ndarray | None, Tensor | None, Tensor]
 
 
-def _players(X: Tensor, y: Tensor, hashes: np.ndarray, held_out: np.ndarray | None, weights: Tensor | None) -> Players:
+def _players(
+    X: Tensor, y: Tensor, hashes: np.ndarray, held_out: np.ndarray | None, weights: Tensor | None, asked: Tensor
+) -> Players:
     """The same of at most `MOST_CLASSES` classes, numbered anew."""
     if len(hashes) <= MOST_CLASSES:
-        return X, y, hashes, held_out, weights
+        return X, y, hashes, held_out, weights, asked
     classes = np.sort(np.argsort(hashes)[:MOST_CLASSES])
     chosen = torch.as_tensor(classes, device=y.device)
     rows = torch.isin(y, chosen)
     held_out = None if held_out is None else held_out[rows.cpu().numpy()]
     weights = None if weights is None else weights[rows]
-    return X[rows], torch.searchsorted(chosen, y[rows]), hashes[classes], held_out, weights
+    return X[rows], torch.searchsorted(chosen, y[rows]), hashes[classes], held_out, weights, asked[rows]
 
 
 def make_episode(
@@ -191,8 +202,9 @@ def make_episode(
     seed: list[int],
     held_out: np.ndarray | None = None,
     weights: Tensor | None = None,
+    asked_weights: Tensor | None = None,
 ) -> Episode | None:
-    """One episode, or None if there is only one class."""
+    """One episode, or None if there is only one class; as a query an example may count another number of times."""
     C = len(hashes)
     if C < 2:
         return None
@@ -222,9 +234,9 @@ def make_episode(
     asked = np.concatenate(queries)
     asked = np.sort(random.permutation(asked)[: max(MAX_SCORES // C, MIN_QUERIES)])
 
-    def taken(rows: np.ndarray) -> tuple[Tensor, Tensor, Tensor]:
+    def taken(rows: np.ndarray, weights: Tensor = counted) -> tuple[Tensor, Tensor, Tensor]:
         at = torch.as_tensor(rows, device=X.device)
-        return X[at], torch.as_tensor(place[codes[rows]], device=X.device), counted[at]
+        return X[at], torch.as_tensor(place[codes[rows]], device=X.device), weights[at]
 
     base_X, base_y, base_weights = taken(np.concatenate(kept))
     base = Examples.of(base_X, base_y, n_base, weights=base_weights)
@@ -238,7 +250,8 @@ def make_episode(
         among=usable[np.concatenate(kept)],
         weights=None if weights is None else base_weights.cpu().numpy(),
     )
-    return Episode(base, exemplars, *taken(np.concatenate(shots)), *taken(asked), C)
+    queries_of = taken(asked, counted if asked_weights is None else asked_weights)
+    return Episode(base, exemplars, *taken(np.concatenate(shots)), *queries_of, C)
 
 
 # ------------------------------------------------------------------------------------------------- settings of experts

@@ -16,7 +16,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gptree.experts import FittedExpert, GrownScores, Layer, NovelSums
+from gptree.experts import FEW_ROWS, FittedExpert, GrownScores, Layer, NovelSums
+from gptree.experts.wrong_labels import label_beliefs
 from gptree.incremental.exemplars import root_rows
 from gptree.incremental.journal import BaseClass, ClassRegistry
 from gptree.incremental.kernels import joined_kernels
@@ -273,9 +274,12 @@ def _extended(
     if left_out is not None:
         log_sizes = None if config.learns_sizes else _log_sizes(memory.y[seen], weights[seen], len(keys), n_base, first)
         if first is None:
-            scores = left_out.dense() if log_sizes is None else left_out.dense() + log_sizes.to(base.X)
+            dense = left_out.dense()
+            scores = dense if log_sizes is None else dense + log_sizes.to(base.X)
+            own = dense.gather(1, memory.y[:, None])[:, 0].exp()
         else:
-            scores = _path_odds(joined, left_out, memory, seen, first, n_base, log_sizes)
+            scores, own = _path_odds(joined, left_out, memory, seen, first, n_base, log_sizes)
+        weights = weights.index_copy(0, seen, weights[seen] * _beliefs(base, memory, seen, own, len(keys), first))
     trees, rows = tuple(place.tree for place in placed), memory.rows[seen]
     data = TrainingData(memory.features[rows], y[seen.cpu().numpy()], keys, scores, weights[seen])
     keeps = not config.strategy.rebuilds
@@ -319,15 +323,37 @@ def _path_odds(
     first: int,
     n_base: int,
     log_sizes: Tensor | None,
-) -> PathOdds:
-    """Prior means at the root and in the trees `novel` of the classes from `first` on: all other classes are one."""
+) -> tuple[PathOdds, Tensor]:
+    """Prior means at the root and in the trees `novel` of the classes from `first` on: all other classes are one.
+
+    And the probability that each row has in its own class.
+    """
     leaf = ClassTree.from_preorder([0])
-    y = (memory.y[seen] - first + 1).clamp(min=0).cpu().numpy()
-    table = PathTable([join(leaf, tree) for tree in novel], y, memory.features)
+    y = (memory.y[seen] - first + 1).clamp(min=0)
+    table, own = PathTable([join(leaf, tree) for tree in novel], y.cpu().numpy(), memory.features), []
     for rows in left_out.chunks(torch.arange(len(seen), device=seen.device)):
         scores = left_out.against(seen[rows], first - n_base).to(memory.features.dtype)
+        own.append(scores.gather(1, y[rows, None])[:, 0].exp())
         table.add(rows, scores if log_sizes is None else scores + log_sizes[first - 1 :].to(scores))
-    return table.done()
+    return table.done(), torch.cat(own)
+
+
+def _beliefs(base: BaseState, memory: Memory, seen: Tensor, own: Tensor, n_classes: int, first: int | None) -> Tensor:
+    """The belief that the label of each row that is seen is right, from left-out probabilities `own` of the labels.
+
+    Rows of base classes have theirs from the base session. Where all classes below `first` are one to the new nodes,
+    labels of these are not in question, nor are those of few rows: of two, each is predicted from the other alone.
+    """
+    assert base.novel_experts is not None
+    if base.novel_experts.trusts_labels:
+        return torch.ones_like(own)
+    y, n_base = memory.y[seen], len(memory.kept)
+    asked = (y >= (n_base if first is None else first)) & (torch.bincount(y)[y] >= FEW_ROWS)
+    _, found = label_beliefs(own, n_classes, asked, counts=memory.weights[seen])
+    beliefs = torch.ones_like(own) if found is None else found
+    if first is None and base.beliefs is not None:
+        beliefs[: memory.n_exemplars] = base.beliefs[memory.rows[: memory.n_exemplars]]
+    return beliefs
 
 
 def _fitted(

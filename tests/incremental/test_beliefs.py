@@ -1,4 +1,4 @@
-"""What base sessions make of wrong labels: likelihood weights, and which rows are doubtful."""
+"""What sessions make of wrong labels: likelihood weights, and which rows are doubtful."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 import torch
 
-from gptree import GPForestClassifier, Growth, load_model
+from gptree import GPForestClassifier, Growth, RebuildTree, SharedRoot, load_model
 from gptree.estimators import forest
 from gptree.estimators.evidence import SCALES
-from gptree.experts import left_out
+from gptree.experts import NovelClassExperts, left_out
 from gptree.experts.wrong_labels import label_noise
 from gptree.incremental import base as base_session
 from gptree.incremental import memory_left_out, sessions
@@ -33,8 +33,8 @@ def task(wrong: float = 0.2, shots: int = SHOTS, spread: float = 0.5) -> tuple[n
 
 
 def classifier(grows: bool = True, **settings: Any) -> GPForestClassifier:
-    growth = Growth(exemplars=4) if grows else None
-    return GPForestClassifier(n_estimators=2, random_state=0, device="cpu", growth=growth, **settings)
+    settings = {"growth": Growth(exemplars=4) if grows else None, "random_state": 0} | settings
+    return GPForestClassifier(n_estimators=2, device="cpu", **settings)
 
 
 def spied(monkeypatch: pytest.MonkeyPatch, module: Any, name: str) -> list[tuple[tuple, dict[str, Any], Any]]:
@@ -208,6 +208,81 @@ def test_later_rows_are_doubted_as_a_plain_loop_says(monkeypatch: pytest.MonkeyP
     assert len(expected) > 0
     monkeypatch.setattr("gptree.estimators.state.row_chunks", lambda rows, n_classes: rows.split(3))
     assert model.diagnostics_["doubtful_later"].tolist() == sorted(expected)
+
+
+# ----------------------------------------------------------------------------------------------- later sessions
+
+
+def grown_task(shots: int = SHOTS, wrong: float = 0.2) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """As `task`; from class 6 on classes come later, the last one has two rows."""
+    X, y, changed = task(wrong, shots)
+    last = (y == CLASSES - 1) & ~changed
+    kept = (y < CLASSES - 1) | (last & (np.cumsum(last) <= 2))
+    return X[kept], y[kept], changed[kept]
+
+
+def grown(model: GPForestClassifier, X: np.ndarray, y: np.ndarray) -> GPForestClassifier:
+    model.fit(X[y < 6], y[y < 6])
+    for c in (6, 9):
+        model.add_classes(X[(y >= c) & (y < c + 3)], y[(y >= c) & (y < c + 3)])
+    return model
+
+
+@pytest.mark.parametrize("strategy", [SharedRoot(), RebuildTree()], ids=["shared root", "rebuild"])
+def test_rows_of_a_session_count_by_the_belief_in_their_labels(strategy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    X, y, _ = grown_task(2 * SHOTS)
+    model = classifier(growth=Growth(4, strategy=strategy))
+    with monkeypatch.context() as patch:
+        patch.setattr(sessions, "_beliefs", lambda base, memory, seen, own, *_: torch.ones_like(own))
+        trusting = spied(patch, sessions, "_fitted")
+        grown(model, X, y)
+    fitted = spied(monkeypatch, sessions, "_fitted")
+    grown(model, X, y)
+    state = model.state_
+    assert state.base is not None
+    assert state.grown is not None
+    assert state.base.beliefs is not None
+    log_p = memory_left_out(state.base, state.grown, state.on_sphere)
+    assert log_p is not None
+    labels = state.grown.y.tolist()
+    own = [math.exp(row[c]) for row, c in zip(log_p, labels, strict=True)]
+    asked = [6 <= c < CLASSES - 1 for c in labels]
+    noise = label_noise(torch.tensor([p for p, some in zip(own, asked, strict=True) if some]).double(), CLASSES)
+    assert noise > 0.05
+    before, now, data = trusting[-1][0][3].weights, fitted[-1][0][3].weights, fitted[-1][0][3]
+    assert data.y.tolist() == labels
+    for i, row in enumerate(state.grown.rows.tolist()):
+        belief = (1 - noise) * own[i] / ((1 - noise) * own[i] + noise / CLASSES) if asked[i] else 1.0
+        if labels[i] < 6 and strategy.rebuilds:  # to others, base classes are one
+            belief = float(state.base.beliefs[row])
+        assert float(now[i]) == pytest.approx(float(before[i]) * belief, rel=1e-7)
+
+
+def test_right_labels_and_two_rows_a_class_are_believed(monkeypatch: pytest.MonkeyPatch) -> None:
+    fitted = spied(monkeypatch, sessions, "_fitted")
+    for wrong, shots in ((0.0, SHOTS), (0.2, 2)):
+        X, y, _ = grown_task(shots, wrong)
+        grown(classifier(), X, y)
+        data = fitted[-1][0][3]
+        for c in range(6, CLASSES):
+            assert len(set(data.weights[data.y == c].tolist())) == 1
+
+
+def test_what_wrong_labels_teach_grown_models_does_less_harm(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With six seeds, and all random features, the NLL is lower by 0.05 or more."""
+    X, y, _ = task(shots=40)
+    truth = np.repeat(np.arange(CLASSES), 40)
+    train = np.arange(len(y)) % 40 < 20
+
+    def nll() -> float:
+        log_p = grown(classifier(), X[train], y[train]).predict_log_proba(X[~train])
+        return -float(log_p[np.arange(len(log_p)), truth[~train]].mean())
+
+    believing = nll()
+    monkeypatch.setattr(sessions, "label_beliefs", lambda own, *_, **__: (0.0, None))
+    monkeypatch.setattr(NovelClassExperts, "choose", lambda self, best, own, n, counts: best(counts, None))
+    trusting = nll()
+    assert believing < trusting - 0.04
 
 
 # ------------------------------------------------------------------------------------------- one example a class
