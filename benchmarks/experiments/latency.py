@@ -38,7 +38,8 @@ A thousand rows: the median of five calls. Logistic regression is scikit-learn's
 prediction does not depend on the weights. The first `predict_open`: processor seconds for a hundred rows, 100 classes,
 the median of five models after one more: after `fit`, once with `predict_proba` asked before, so that what counts is
 what the model looks up of its own examples, and once without; after ten classes were added to a model that had been
-asked; and of a loaded model that was never asked. Starts: processor seconds of a process and its children, the median
+asked; and of a loaded model that was never asked. It was measured on two cores beside other work for ten, which makes
+processor seconds longer. Starts: processor seconds of a process and its children, the median
 of five after one more.
 """
 
