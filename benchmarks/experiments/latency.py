@@ -21,6 +21,13 @@ Findings
   {mean thousand | method=gptree, forest | classes=1000} s, logistic regression
   {mean thousand | method=logistic regression | classes=1000} s. Logistic regression multiplies a row by one vector a
   class; a tree compares it with the examples, too, and will not come near.
+- The first `predict_open` looks at all examples, each left out. A tree that was just fitted takes {mean unasked |
+  method=gptree, tree} s for it and a forest {mean unasked | method=gptree, forest}, with growth, where `fit` has looked
+  already, {mean unasked | method=gptree, tree, growth} and {mean unasked | method=gptree, forest, growth}; a grown
+  forest {mean after add | method=gptree, forest} to {mean after add | method=gptree, forest, growth}. A loaded model
+  computes again what is not in its file, among it what the experts say of each example without it: {mean loaded |
+  method=gptree, tree} and {mean loaded | method=gptree, forest} s, with growth {mean loaded | method=gptree, tree,
+  growth} and {mean loaded | method=gptree, forest, growth}.
 
 Set-up
 ------
@@ -29,9 +36,11 @@ thread, a fresh process for each. One row: the median of 200 calls with a row ea
 wall clock and of processor time; the first is what a user waits, the second what is left of it on a busy machine.
 A thousand rows: the median of five calls. Logistic regression is scikit-learn's after 20 steps, since the time of a
 prediction does not depend on the weights. The first `predict_open`: processor seconds for a hundred rows, 100 classes,
-the median of five models after one more; `predict_proba` was asked before, so that what counts is what the model looks
-up of its own examples. Then ten classes are added, and it is asked again. Starts: processor seconds of a process and
-its children, the median of five after one more.
+the median of five models after one more: after `fit`, once with `predict_proba` asked before, so that what counts is
+what the model looks up of its own examples, and once without; after ten classes were added to a model that had been
+asked; and of a loaded model that was never asked. It was measured on two cores beside other work for ten, which makes
+processor seconds longer. Starts: processor seconds of a process and its children, the median
+of five after one more.
 """
 
 from __future__ import annotations
@@ -39,6 +48,7 @@ from __future__ import annotations
 import resource
 import subprocess
 import sys
+import tempfile
 import time
 import warnings
 from collections.abc import Callable, Mapping
@@ -52,7 +62,7 @@ from sklearn.linear_model import LogisticRegression
 from benchmarks.core.tables import Column, Table, listing
 from benchmarks.core.trials import Row, Trial
 from benchmarks.experiments.many_classes import MADE_UP, make_data
-from gptree import GPForestClassifier, GPTreeClassifier
+from gptree import GPForestClassifier, GPTreeClassifier, load_model
 from gptree.incremental import Growth
 
 GROUP, NEEDS_DATA, FRESH_PROCESS, SEEDS = "Speed and size", False, True, 1
@@ -79,7 +89,9 @@ COLUMNS = {
     "one cpu": Column("one row (CPU ms)", "metrics.one_cpu_ms", digits=2, better=min),
     "thousand": Column("1,000 rows (CPU s)", "metrics.thousand_cpu", digits=3, better=min),
     "after fit": Column("after `fit` (CPU s)", "metrics.first_open_cpu", digits=3, better=min),
-    "after add": Column("after `add_classes` (CPU s)", "metrics.added_open_cpu", digits=3, better=min),
+    "unasked": Column("the same, never asked", "metrics.unasked_open_cpu", digits=3, better=min),
+    "after add": Column("after `add_classes`", "metrics.added_open_cpu", digits=3, better=min),
+    "loaded": Column("loaded, never asked", "metrics.loaded_open_cpu", digits=3, better=min),
     "start": Column("CPU s", "metrics.cpu", digits=2, better=min),
 }
 
@@ -165,23 +177,28 @@ def latencies(predict: Predict, X: np.ndarray) -> dict[str, float]:
 
 
 def first_open(make: Callable[[], Any], seed: int) -> dict[str, float]:
-    """Processor seconds of the first `predict_open` after `fit`, and after classes were added to a model asked before.
+    """Processor seconds of the first `predict_open`, medians over models of different data; the first warms up.
 
-    Medians over models of different data; the first model warms up.
+    After `fit`, with `predict_proba` asked before and without; after classes were added to a model that was asked; and
+    of a loaded model.
     """
-    after_fit, after_add = [], []
+    found: dict[str, list[float]] = {name: [] for name in ("first", "unasked", "added", "loaded")}
     for repeat in range(1 + REPEATS):
         task = make_data(OPEN_CLASSES + ADDED, seed + repeat)
         known, rows = task.y < OPEN_CLASSES, task.X_new[:OPEN_ROWS]
-        model = make().fit(task.X[known], task.y[known])
-        after_fit.append(_open_seconds(model, rows))
-        model.add_classes(task.X[~known], task.y[~known])
-        after_add.append(_open_seconds(model, rows))
-    return {"first_open_cpu": float(np.median(after_fit[1:])), "added_open_cpu": float(np.median(after_add[1:]))}
+        model, unasked = (make().fit(task.X[known], task.y[known]) for _ in range(2))
+        with tempfile.TemporaryDirectory() as folder:
+            model.save(folder)
+            loaded = load_model(folder)
+        model.predict_proba(rows)
+        for name, each in ("first", model), ("unasked", unasked), ("loaded", loaded):
+            found[name].append(_open_seconds(each, rows))
+        model.add_classes(task.X[~known], task.y[~known]).predict_proba(rows)
+        found["added"].append(_open_seconds(model, rows))
+    return {f"{name}_open_cpu": float(np.median(seconds[1:])) for name, seconds in found.items()}
 
 
 def _open_seconds(model: Any, rows: np.ndarray) -> float:
-    model.predict_proba(rows)
     began = time.process_time()
     model.predict_open(rows)
     return time.process_time() - began
@@ -205,8 +222,9 @@ def _children() -> float:
 def tables(rows: list[Row]) -> list[Table]:
     of = {data: [row for row in rows if row.trial.data == data] for data in (MADE_UP, OPEN_SET, START)}
     columns = [COLUMNS[name] for name in ("one", "one cpu", "thousand")]
+    opened = [COLUMNS[name] for name in ("after fit", "unasked", "after add", "loaded")]
     return [
         listing("Answers", of[MADE_UP], ["settings.classes", "method"], columns),
-        listing("The first `predict_open`", of[OPEN_SET], ["method"], [COLUMNS["after fit"], COLUMNS["after add"]]),
+        listing("The first `predict_open`", of[OPEN_SET], ["method"], opened),
         listing("Starts", of[START], ["method"], [COLUMNS["start"]]),
     ]

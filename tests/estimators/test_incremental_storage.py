@@ -78,6 +78,12 @@ def journal(model) -> list[tuple]:
     return [(*entry, feature) for entry, feature in zip(written, features, strict=True)]
 
 
+def staying(model) -> list[bool]:
+    """Which posteriors are those of the base session, and not only equal to them."""
+    base = model.state_.base.model.predictor.posteriors
+    return [any(p is other for other in base) for p in model.model_.predictor.posteriors]
+
+
 def check_same(loaded, model) -> None:
     assert bits(loaded) == bits(model)
     assert np.array_equal(loaded.novelty_score(X[TEST]), model.novelty_score(X[TEST]))
@@ -98,6 +104,7 @@ def test_a_grown_model_comes_back_and_goes_on(kind: str, strategy, tmp_path) -> 
     loaded = load_model(tmp_path / "first")
     assert type(loaded) is type(model)
     check_same(loaded, model)
+    assert staying(loaded) == staying(model)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
         for each in (model, loaded):

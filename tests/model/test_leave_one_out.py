@@ -17,6 +17,7 @@ from torch import Tensor
 import slow_twins
 from gptree.inference import (
     CoordinateAscent,
+    FixedInducingPoints,
     Gibbs,
     InducingPoints,
     InducingPosterior,
@@ -27,7 +28,8 @@ from gptree.inference import (
 from gptree.maths import gram
 from gptree.maths.kernels import kernel_at
 from gptree.maths.quadrature import log_sigmoid_expectation
-from gptree.model import ForestModel, TrainingData, node_problems
+from gptree.model import ForestModel, StayingNodes, TrainingData, node_problems
+from gptree.model.cavities import Places
 from gptree.model.leave_one_out import left_out_predictions, novelty_threshold, smallest_share
 from gptree.tree import ClassTree
 
@@ -154,6 +156,7 @@ CASES = {
     "Gibbs": (Gibbs(chains=3), None, None),
     "linear": (CoordinateAscent(sweeps=3, tolerance=0.0), None, "linear"),
     "sparse": (SETTLED, InducingPoints(10), None),
+    "sparse, every point inducing": (SETTLED, FixedInducingPoints(), None),
     "some of the points": (CoordinateAscent(sweeps=3, tolerance=0.0), SubsetOfData(8), None),
     "a kernel a node": (CoordinateAscent(learn=LearnKernel(steps=2, per_node=True)), None, None),
 }
@@ -164,6 +167,7 @@ CASES = {
 def test_cavities_are_the_posterior_without_the_point(case: str, extras: bool, predict_at) -> None:
     inference, large_nodes, name = CASES[case]
     d = data(weights=extras, scores=extras)
+    d = replace(d, inducing=np.arange(len(d.y)))
     model = fit(inference, TREES, d, None if name is None else kernel(name), large_nodes=large_nodes)
     problems, _ = node_problems(TREES, d, large_nodes, 0)
     actual = left_out_predictions(model, d.y, d.scores, d.weights, predict_at)
@@ -198,11 +202,13 @@ def test_another_class_prior_is_asked_about_than_was_learnt(case: str) -> None:
 def test_the_kinds_of_posterior_are_those_the_cases_say() -> None:
     kinds = {}
     for case, (inference, large_nodes, name) in CASES.items():
-        model = fit(inference, k=None if name is None else kernel(name), large_nodes=large_nodes)
+        d = replace(data(), inducing=np.arange(len(data().y)))
+        model = fit(inference, with_data=d, k=None if name is None else kernel(name), large_nodes=large_nodes)
         kinds[case] = {posterior.kind for posterior in model.predictor.posteriors}
     assert kinds["dense, three sweeps"] == kinds["Gibbs"] == kinds["some of the points"] == {"dense"}
     assert "linear" in kinds["linear"]
     assert kinds["sparse"] == {"dense", "sites"}
+    assert kinds["sparse, every point inducing"] == {"sparse"}
 
 
 @pytest.mark.parametrize("large_nodes", [None, InducingPoints(8)])
@@ -220,6 +226,24 @@ def test_chunks_change_nothing(large_nodes) -> None:
     torch.testing.assert_close(fewer.own, log_p[torch.arange(len(d.y)), torch.as_tensor(d.y)], rtol=1e-10, atol=1e-10)
     torch.testing.assert_close(fewer.best, log_p.amax(1), rtol=1e-10, atol=1e-10)
     torch.testing.assert_close(fewer.novelty, whole.novelty, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("large_nodes", [None, InducingPoints(10), FixedInducingPoints()])
+def test_nodes_that_no_tree_has_are_not_looked_at(large_nodes) -> None:
+    d = replace(data(scores=True), inducing=np.arange(len(data().y)))
+    both = fit(SETTLED, TREES, d, large_nodes=large_nodes)
+    one = replace(both, trees=both.trees[:1], node_of=both.node_of[:1])
+    alone = fit(SETTLED, TREES[:1], d, large_nodes=large_nodes)
+    found, expected = (left_out_predictions(model, d.y, d.scores) for model in (one, alone))
+    torch.testing.assert_close(found.log_probabilities, expected.log_probabilities, rtol=1e-8, atol=1e-8)
+    torch.testing.assert_close(found.familiarity, expected.familiarity, rtol=1e-8, atol=1e-8)
+    places = Places(one, torch.as_tensor(d.y))
+    for posterior in one.predictor.posteriors:
+        asked = places.asked(posterior.nodes)
+        assert torch.equal(asked, torch.isin(posterior.nodes, one.node_of[0]))
+        seen = [node for part in StayingNodes().members(one, posterior, places) for node in part.nodes.tolist()]
+        if isinstance(posterior, InducingPosterior) or not asked.any():
+            assert set(seen) == set(posterior.nodes[asked].tolist())
 
 
 def test_dense_nodes_know_their_weights() -> None:

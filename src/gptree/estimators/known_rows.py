@@ -72,10 +72,12 @@ def _known_rows(state: FittedState, predict_at: PredictAt) -> KnownRows:
     if base is None:
         found, y, _ = _memory(state, predict_at)
         return _scored(_arrays(found.known, found.left_out.own, None), y, found.variance_weight, found.distances)
-    kept = base_novelty(base, predict_at, state.on_sphere, state.log_frequencies)
+    changed = state.grown is not None and bool(state.grown.registry.novel or state.grown.registry.base_changed)
+    distances = None if changed else _base_distances(base, state)
+    kept = base_novelty(base, predict_at, state.on_sphere, state.log_frequencies, distances)
     seen, y = _arrays(kept.signs, kept.own, kept.values), kept.y.cpu().numpy()
-    if state.grown is None or not (state.grown.registry.novel or state.grown.registry.base_changed):
-        return _scored(seen, y, kept.variance_weight, _base_distances(base, state))
+    if state.grown is None or not changed:
+        return _scored(seen, y, kept.variance_weight, distances)
     found, now, rows = _memory(state, predict_at)
     later, place = rows[rows >= len(base.X)], state.grown.registry.base_places(base.n_classes)
     change = _Change(y, kept.exemplars.cpu().numpy(), base.exemplars.cpu().numpy(), place[y] >= 0, later)

@@ -20,7 +20,7 @@ from gptree.estimators.stored_checks import available, check_parameters, check_s
 from gptree.estimators.validation import check_encoder
 from gptree.experts import LeftOutScores
 from gptree.incremental import BaseState, Entry, GrownState, left_out_again
-from gptree.model.stored import model_from_parts, model_to_parts
+from gptree.model.stored import model_from_parts, model_to_parts, sharing
 from gptree.storage import (
     COUNT,
     KERNEL,
@@ -187,6 +187,7 @@ def state_from_parts(
             left_out = left_out_again(base, partial(on_sphere, feature_map))
             ensure(left_out is not None, "left-out predictions are missing: the experts of the base have other rows.")
             base = replace(base, left_out=left_out)
+        model = sharing(model, base.model)  # nodes that stay are known to be the same
     left_out = _optional("fit.left_out", Array("N C", most=1e-3), tensors, sizes)
     weights = _optional("fit.weights", _BASE_TENSORS["weights"], tensors, sizes)
     beliefs = _optional("fit.beliefs", _BASE_TENSORS["beliefs"], tensors, sizes)

@@ -52,6 +52,7 @@ from gptree.inference import (
     on_rows,
 )
 from gptree.model import (
+    Distances,
     ForestModel,
     LeftOut,
     PathOdds,
@@ -257,13 +258,15 @@ def base_novelty(
     predict_at: PredictAt,
     on_sphere: Callable[[Tensor], Tensor],
     log_frequencies: np.ndarray | None = None,
+    distances: Distances | None = None,
 ) -> Novelty:
     """How strange the examples of the base session were to its model.
 
     A base session that kept exemplars alone has looked at all its examples. One of few classes that has them all looks
     when it is fitted; once loaded, or for another `predict_at`, when it is first asked, as a model fitted without
     growth does.
-    `log_frequencies` (C,) are those that prior means at its rows express.
+    `log_frequencies` (C,) are those that prior means at its rows express, and `distances` those from its rows, where
+    they are there already.
     """
     if base.novelty is not None:
         return base.novelty
@@ -275,13 +278,20 @@ def base_novelty(
         given = y, base.left_out, base.likelihood, predict_at
         seen = left_out_predictions(base.model, *given, base.staying, dense=False, learnt_prior=learnt)
         points = distance_rows(y, base.n_classes)
-        base._novelty[predict_at] = _novelty(seen, on_sphere(base.X), base.y, points, base.exemplars)
+        base._novelty[predict_at] = _novelty(seen, on_sphere(base.X), base.y, points, base.exemplars, distances)
     return base._novelty[predict_at]
 
 
-def _novelty(seen: LeftOut, sphere: Tensor, y: Tensor, points: np.ndarray, exemplars: Tensor) -> Novelty:
+def _novelty(
+    seen: LeftOut,
+    sphere: Tensor,
+    y: Tensor,
+    points: np.ndarray,
+    exemplars: Tensor,
+    distances: Distances | None = None,
+) -> Novelty:
     """Of examples of classes y (n,), the regression of the signs being on some of them (m,)."""
-    found = known_signs(seen, sphere, y.cpu().numpy(), points)
+    found = known_signs(seen, sphere, y.cpu().numpy(), points, distances)
     return Novelty(found.known.to(seen.own), found.variance_weight, y, exemplars, seen.own)
 
 

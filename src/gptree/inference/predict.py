@@ -188,9 +188,9 @@ class NodePredictor:
     def explained_share(self, x: Tensor) -> Tensor:
         """1 − var(g⋆) / k(x⋆, x⋆), (nodes, T): how much of the prior variance the data of each node took away."""
         share = torch.empty(self.n_nodes, len(x), dtype=x.dtype, device=x.device)
-        for p, variance in zip(self.posteriors, self.variances(Rows(x), self._kernel), strict=True):
-            prior = self._prior_variance(p, x).clamp_min(torch.finfo(x.dtype).tiny)
-            share[p.nodes] = 1.0 - variance.mean(0) / prior
+        variances = self.variances(Rows(x), self._kernel)
+        for p, prior, variance in zip(self.posteriors, self._prior_variances(x), variances, strict=True):
+            share[p.nodes] = 1.0 - variance.mean(0) / prior.clamp_min(torch.finfo(x.dtype).tiny)
         return share
 
     def variances(self, rows: Rows, kernel: Stationary | None) -> list[Tensor]:
@@ -202,21 +202,21 @@ class NodePredictor:
             cross = rows.of(kernel)
         else:
             cross = self.grams.cross(x, self.used_rows).mT.contiguous()
-        return [self._variance(i, x, cross) for i in range(len(self.posteriors))]
+        return [self._variance(i, x, prior, cross) for i, prior in enumerate(self._prior_variances(x))]
 
-    def _prior_variance(self, p: NodePosterior, x: Tensor) -> Tensor:
-        """k(x⋆, x⋆) at each node of a posterior, (V, T)."""
+    def _prior_variances(self, x: Tensor) -> list[Tensor]:
+        """k(x⋆, x⋆) at the nodes of each posterior, (V, T)."""
+        kernel, nodes = self.grams.kernel, [p.nodes for p in self.posteriors]
         if self.grams.per_node:
-            return gram_diagonal(kernel_at(self.grams.kernel, p.nodes), x.expand(len(p.nodes), *x.shape))
-        features = linear_features(self.grams.kernel, x)
-        diagonal = gram_diagonal(self.grams.kernel, x) if features is None else features.square().sum(-1)
-        return diagonal.expand(len(p.nodes), len(x))
+            return [gram_diagonal(kernel_at(kernel, some), x.expand(len(some), *x.shape)) for some in nodes]
+        features = linear_features(kernel, x)
+        diagonal = gram_diagonal(kernel, x) if features is None else features.square().sum(-1)
+        return [diagonal.expand(len(some), len(x)) for some in nodes]
 
-    def _variance(self, i: int, x: Tensor, cross: Tensor | None) -> Tensor:
+    def _variance(self, i: int, x: Tensor, prior: Tensor, cross: Tensor | None) -> Tensor:
         """var⋆ of posterior i, (S, V, T), or (1, V, T) if its draws share it, chunked over draws and points."""
         p = self.posteriors[i]
         draws, nodes = p.factors, len(p.nodes)
-        prior = self._prior_variance(p, x)
         if isinstance(p, LinearPosterior):
             features = linear_features(self.grams.kernel, x)
             assert features is not None

@@ -135,6 +135,10 @@ class Places:
                 mine[nodes] = torch.as_tensor(theirs.copy(), device=y.device)
         self._positions = torch.stack([torch.as_tensor(t.position.copy(), device=y.device)[y] for t in model.trees])
 
+    def asked(self, nodes: Tensor) -> Tensor:
+        """(V,) which nodes are in a tree: those that were fitted again are not, nor are those that were cut out."""
+        return self._lo[nodes] < self._hi[nodes]
+
     def goes_left(self, nodes: Tensor, points: Tensor) -> Tensor:
         return self._positions[self._tree[nodes], points] < self._mid[nodes]
 
@@ -162,11 +166,16 @@ class StayingNodes:
         self._room = KEPT_PAIRS
 
     def members(self, model: ForestModel, posterior: NodePosterior, places: Places) -> list[Members]:
-        """The moments at the points of a posterior; those of nodes that stay are computed once for the same points."""
+        """The moments at the points of a posterior; those of nodes that stay are computed once for the same points.
+
+        Of a posterior no node of which is in a tree, nothing.
+        """
+        if not bool(places.asked(posterior.nodes).any()):
+            return []
         place = next((i for i, each in enumerate(self._posteriors) if each is posterior), None)
         if place is None:
             return list(node_members(model, posterior, places))
-        points = places.members(posterior.nodes).nonzero()
+        points = _points(posterior, places)
         before, found = self._known.get(place, (points[:0], []))
         if not found or not torch.equal(before, points):
             found = list(node_members(model, posterior, places))
@@ -179,6 +188,13 @@ class StayingNodes:
         return found
 
 
+def _points(posterior: NodePosterior, places: Places) -> Tensor:
+    """What `node_members` gives the points of: pairs (P, 2) of a node and a point, by their numbers."""
+    if isinstance(posterior, InducingPosterior):
+        return places.members(posterior.nodes).nonzero()
+    return posterior.rows.flatten()[:, None]  # those of its fit, whatever has come since
+
+
 def node_members(model: ForestModel, posterior: NodePosterior, places: Places) -> Iterator[Members]:
     """The points of the nodes of a posterior, some at a time."""
     work = model.memory_budget // (8 * model.predictor.grams.X.element_size())
@@ -188,16 +204,23 @@ def node_members(model: ForestModel, posterior: NodePosterior, places: Places) -
     inside = places.members(posterior.nodes)
     most, inducing = int(inside.sum(1).max()), posterior.rows.shape[1]
     nodes = max(1, work // (6 * inducing * max(inducing, most)))
-    for some in torch.arange(len(posterior.nodes), device=inside.device).split(nodes):
+    grams = model.predictor.grams
+    for some in places.asked(posterior.nodes).nonzero()[:, 0].split(nodes):
         part = select(posterior, some)
         assert isinstance(part, InducingPosterior)
         # each node's points first, in their order; nodes with fewer than others repeat whoever comes next
-        points = inside[some].sort(dim=1, descending=True).indices[:, : int(inside[some].sum(1).max())]
+        points = inside[some].sort(dim=1, descending=True, stable=True).indices
+        points = points[:, : int(inside[some].sum(1).max())]
         chunks = points.split(max(1, work // (4 * inducing * len(some))), dim=1)
+        # the roots of several trees have the same inducing points
+        alike = not grams.per_node and bool((part.rows == part.rows[:1]).all())
+        first = slice(0, 1 if alike else None)
+        K = grams.block(part.nodes[first], part.rows[first], part.rows[first])
+        root = covariance_root(K)[0]
         whole = len(chunks) == 1 and isinstance(part, SitesPosterior) and _holds_all(inside[some], part)
-        factors = None if whole else part.factoriser(model.predictor.grams)(slice(None))
+        factor = None if whole else cholesky(part.precisions(grams, root.expand(len(some), -1, -1)))
         for chunk in chunks:
-            yield _sparse_members(model, part, factors, places, chunk, inside[some].gather(1, chunk))
+            yield _sparse_members(model, part, (K, root, factor), places, chunk, inside[some].gather(1, chunk))
 
 
 def _holds_all(inside: Tensor, part: SitesPosterior) -> bool:
@@ -244,27 +267,31 @@ def _times(weights: Tensor, cross: Tensor) -> Tensor:
 
 
 def _sparse_members(
-    model: ForestModel, part: InducingPosterior, factors: Tensor | None, places: Places, points: Tensor, held: Tensor
+    model: ForestModel,
+    part: InducingPosterior,
+    known: tuple[Tensor, Tensor, Tensor | None],
+    places: Places,
+    points: Tensor,
+    held: Tensor,
 ) -> Members:
     """Some points (V, P) of nodes with inducing points, those that the nodes hold (V, P).
 
-    Without factors, of nodes whose points are all here: their precision is made of what is computed anyway.
+    What is known are K_mm and its root (V or 1, M, M), which may be one for all nodes, and the factor of the precision,
+    unless the points of the nodes are all here: the precision is made of what is computed anyway.
     """
-    grams = model.predictor.grams
+    grams, (K, root, factor) = model.predictor.grams, known
     prior = places.prior(part.nodes, points)
-    # the roots of several trees hold the same points
-    alike = not grams.per_node and bool((part.rows == part.rows[:1]).all() and (points == points[:1]).all())
+    alike = len(root) == 1 and bool((points == points[:1]).all())
     some = slice(0, 1 if alike else None)
     nodes, rows, asked = part.nodes[some], part.rows[some], points[some]
-    cross = grams.block(nodes, rows, asked)
-    root = covariance_root(grams.block(nodes, rows, rows))[0] if factors is None else factors[0, some]
-    # at the inducing points themselves L_m⁻¹ K_mm = L_mᵀ
-    a = root.mT if torch.equal(asked, rows) else torch.linalg.solve_triangular(root, cross, upper=False)
-    if factors is None:
+    if torch.equal(asked, rows):  # at the inducing points themselves L_m⁻¹ K_mm = L_mᵀ
+        cross, a = K, root.mT
+    else:
+        cross = grams.block(nodes, rows, asked)
+        a = torch.linalg.solve_triangular(root, cross, upper=False)
+    if factor is None:
         assert isinstance(part, SitesPosterior)
         factor = cholesky(part.precisions_at(points, a))
-    else:
-        factor = factors[1]
     variance = torch.linalg.solve_triangular(factor, a, upper=False).square_().sum(-2)
     pairs = held.flatten().nonzero()[:, 0]
     whole = Members(

@@ -149,6 +149,21 @@ def model_from_parts(
     )
 
 
+def sharing(model: ForestModel, other: ForestModel) -> ForestModel:
+    """A model whose posteriors are those of another one where they are equal, as before both were stored."""
+    known = {(p.kind, tuple(p.nodes.tolist())): p for p in other.predictor.posteriors}
+    found = [_same(p, known.get((p.kind, tuple(p.nodes.tolist())))) for p in model.predictor.posteriors]
+    return replace(model, predictor=NodePredictor(model.predictor.grams, found, model.memory_budget))
+
+
+def _same(posterior: NodePosterior, other: NodePosterior | None) -> NodePosterior:
+    """The other one, if it is equal."""
+    if other is None:
+        return posterior
+    values = list(zip(vars(posterior).values(), vars(other).values(), strict=True))
+    return other if all(a.dtype == b.dtype and torch.equal(a, b) for a, b in values) else posterior
+
+
 def _trees(documents: Any, sizes: Sizes, name: str) -> tuple[ClassTree, ...]:
     ensure(isinstance(documents, list) and len(documents) > 0, f"{name} has no trees.")
     with reading(f"a tree of {name}"):

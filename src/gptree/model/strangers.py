@@ -155,16 +155,19 @@ class KnownSigns:
         return choose_weight(known.cpu().numpy(), strangers.cpu().numpy(), self.distances.y.cpu().numpy())
 
 
-def known_signs(left_out: LeftOut, sphere: Tensor, y: np.ndarray, points: np.ndarray) -> KnownSigns:
+def known_signs(
+    left_out: LeftOut, sphere: Tensor, y: np.ndarray, points: np.ndarray, distances: Distances | None = None
+) -> KnownSigns:
     """Signs of the rows (n, d), of unit length, that left-out predictions were made for.
 
-    Distances are from the `points` (m,) among them, whose classes are y[points]; the others are new to these.
+    Distances are from the `points` (m,) among them, whose classes are y[points]; the others are new to these. They are
+    given where they are there already.
     """
     rows = torch.as_tensor(points, device=sphere.device)
-    part, distances = sphere.new_zeros(len(sphere), 2, dtype=torch.float64), None
+    part = sphere.new_zeros(len(sphere), 2, dtype=torch.float64)
     if len(points) > 0:
-        classes = torch.as_tensor(y[points], device=sphere.device)
-        distances = Distances(sphere[rows], classes)
+        if distances is None:
+            distances = Distances(sphere[rows], torch.as_tensor(y[points], device=sphere.device))
         others = torch.ones(len(sphere), dtype=torch.bool, device=sphere.device).index_fill_(0, rows, False)
         part[others], part[rows] = distances.at(sphere[others]), distances.left_out()
     return KnownSigns(signs(left_out.best, left_out.familiarity, part), distances, rows, left_out)
