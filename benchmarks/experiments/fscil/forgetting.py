@@ -35,11 +35,10 @@ from __future__ import annotations
 
 from benchmarks.experiments.fscil import methods
 from benchmarks.experiments.fscil import tables as made
-from benchmarks.experiments.fscil.lines import DEEP, METHODS, STUDIED
-from benchmarks.experiments.fscil.lines import PAPER as TREE
+from benchmarks.experiments.fscil.lines import DEEP, METHODS, PAPERS_TREE, STUDIED
 
 GROUP, SEEDS, STORE, PAPER = "The paper's experiments", 3, "fscil-sessions", "supplement, figure of average forgetting"
-PAIRS = [(TREE, line) for line in METHODS if line != TREE]
+PAIRS = [(PAPERS_TREE, line) for line in METHODS if line != PAPERS_TREE]
 STUDY = made.Study(METHODS, (*STUDIED, *DEEP.values()), PAIRS, made.FORGETTING, (made.FORGETTING,))
 COLUMNS, CHOICES = made.COLUMNS, STUDY.choices
 trials, run, tables, figure = STUDY.trials, methods.run, STUDY.tables, STUDY.figure

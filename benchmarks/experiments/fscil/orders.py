@@ -32,7 +32,7 @@ import numpy as np
 from benchmarks.core.trials import Trial
 from benchmarks.data import cub200, read_arrays
 from benchmarks.experiments.fscil import tables as made
-from benchmarks.experiments.fscil.lines import CALIBRATED, FOREST, FROZEN, PAPER, RIVALS
+from benchmarks.experiments.fscil.lines import CALIBRATED, FOREST, FROZEN, PAPERS_TREE, RIVALS
 from benchmarks.experiments.fscil.methods import run_method
 from benchmarks.experiments.fscil.networks import HELD_OUT, TEST, Embeddings, read
 from gptree.protocols import SessionStream, stream_from_arrays
@@ -55,8 +55,8 @@ PROTOCOLS = {
     "mini-pictures": Protocol(60, 5),
     "cifar-pictures": Protocol(60, 5),
 }
-LINES = (PAPER, FOREST, CALIBRATED, *RIVALS)
-PAIRS = [(ours, other) for ours in (FOREST, CALIBRATED) for other in (PAPER, *RIVALS)]
+LINES = (PAPERS_TREE, FOREST, CALIBRATED, *RIVALS)
+PAIRS = [(ours, other) for ours in (FOREST, CALIBRATED) for other in (PAPERS_TREE, *RIVALS)]
 STUDY = made.Study(
     LINES, tuple(PROTOCOLS), PAIRS, gaps=(made.ACCURACY, made.BASE, made.NOVEL, made.NLL, made.ECE), main=FROZEN
 )
