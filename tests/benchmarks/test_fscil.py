@@ -289,6 +289,17 @@ def test_what_is_forgotten_is_printed_with_a_true_minus_sign_and_no_negative_zer
     assert [line[5] for line in last.lines] == ["0.0", "**−1.2**"]
 
 
+@pytest.mark.parametrize(("most", "scale"), [(0.05, "linear"), (0.6, "symlog")])
+def test_one_that_forgets_all_does_not_hide_the_others(most, scale, tmp_path, monkeypatch):
+    scales = []
+    monkeypatch.setattr(
+        "matplotlib.figure.Figure.savefig", lambda self, *_, **__: scales.append(self.axes[0].get_yscale())
+    )
+    rows = [row(PAPERS_TREE, 0, 0.8), row(FOREST, 0, 0.8, forgetting=most)]
+    EXPERIMENTS["fscil-forgetting"].figure(rows, tmp_path / "figure.png")
+    assert scales == [scale]
+
+
 @pytest.mark.parametrize("experiment", EXPERIMENTS.values(), ids=lambda experiment: experiment.name)
 def test_every_line_can_be_named_in_the_document(experiment):
     """And is found by its name alone."""

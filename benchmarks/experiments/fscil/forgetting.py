@@ -28,7 +28,8 @@ Set-up
 ------
 The paper's figure gives no numbers. Five shots as in the paper; Gibbs sampling of 10 chains of one step, each from a
 draw of the prior, of which the paper does not say the numbers. The paper trains a ResNet-18 on the base classes of CUB,
-and does not study mini-ImageNet in its supplement. The rest is as for [the sessions of CUB](fscil-cub.md).
+and does not study mini-ImageNet in its supplement. In the picture, where a method forgets more than 25 %, the scale is
+logarithmic above 10. The rest is as for [the sessions of CUB](fscil-cub.md).
 """
 
 from __future__ import annotations
