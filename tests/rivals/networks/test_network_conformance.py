@@ -286,9 +286,32 @@ def test_what_does_not_go_together_is_said_before_any_training(case: str) -> Non
 
 
 @tuned_cases
-def test_sources_and_floats_serve_as_pictures_do(case: str) -> None:
+def test_a_source_serves_as_pictures_do(case: str) -> None:
     base = base_network(settings_of(case).objective)
     source = Arrays(digits().base[0], mean=base.inputs.mean, std=base.inputs.std)
     rival = rival_of(case).fit(source, digits().base[1], base=base).add_classes(*digits().sessions[0])
     X = digits().X[:30]
     np.testing.assert_array_equal(rival.predict_proba(X), known(case, 1).predict_proba(X))
+
+
+@pytest.mark.parametrize("case", ["icarl tuned", "podnet tuned"])
+def test_floats_serve_in_arrays_and_tensors_and_nan_is_refused(case: str) -> None:
+    def floats(X: np.ndarray) -> np.ndarray:
+        return X[:, None].astype(np.float32) / 255
+
+    data, rival = digits(), rival_of(case).set_params(augment=())
+    (X, y), (X_new, y_new) = data.base, data.sessions[0]
+    broken = floats(X_new)
+    broken[3, 0, 0, 0] = np.nan
+    rival.fit(floats(X), y)
+    state = rival.state_
+    for answer in (lambda: rival.add_classes(broken, y_new), lambda: rival.predict(broken)):
+        with pytest.raises(ValueError, match="row 3 holds NaN"):
+            answer()
+    with pytest.raises(ValueError, match="fitted to floats"):
+        rival.add_classes(X_new, y_new)
+    assert rival.state_ is state
+    rival.add_classes(torch.from_numpy(floats(X_new)), y_new)
+    queries = floats(data.X[data.y < 8])
+    assert (rival.predict(queries) == data.y[data.y < 8]).mean() > 0.7
+    np.testing.assert_array_equal(rival.predict_proba(queries.astype(float)), rival.predict_proba(queries))
