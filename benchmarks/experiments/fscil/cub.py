@@ -49,8 +49,9 @@ Findings
   TOPIC, tuned | data=cub-pictures} % and PODNet, on its own network, at {mean nearest | PODNet, tuned |
   data=cub-pictures} %: the class rows are at fault more than the features, and as classifiers EEIL, TOPIC and PODNet
   are behind the nearest class means of the frozen network ({mean accuracy | nearest class mean | data=cub-pictures}
-  %), which a rival that is tuned well should not be. It shows on rehearsed sessions already; features that are centred
-  first, with which the four might do better, were not tried.
+  %), which a rival that is tuned well should not be. It shows on rehearsed sessions already, and [on frozen
+  features](fscil-imprinting.md), where it is taken apart: features are nearer to any mean than to the row that was
+  learned for their class, and the common part is half of that.
 - As Tao et al. ran them, but with the last step and not an epoch that test rows chose, iCaRL ends at {mean accuracy |
   iCaRL, published settings | data=cub-pictures} % (21.2 % in Table 3), EEIL at {mean accuracy | EEIL, published
   settings | data=cub-pictures} % (22.1 %), TOPIC at {mean accuracy | TOPIC, published settings | data=cub-pictures} %
