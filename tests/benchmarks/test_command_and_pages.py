@@ -453,6 +453,11 @@ class TestEveryExperiment:
                 assert to_markdown(table)
 
 
+def test_places_in_the_paper_are_texts():
+    """A constant PAPER of a module, whatever it is, is printed as the place."""
+    assert all(isinstance(experiment.paper, str) for experiment in EXPERIMENTS.values())
+
+
 def test_titles_are_unique():
     assert all(name == experiment.name for name, experiment in EXPERIMENTS.items())
     assert len({experiment.document.title for experiment in EXPERIMENTS.values()}) == len(EXPERIMENTS)

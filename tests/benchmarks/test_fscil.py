@@ -23,7 +23,7 @@ from benchmarks.experiments.fscil.lines import (
     FROZEN,
     KERNELS,
     METHODS,
-    PAPER,
+    PAPERS_TREE,
     STUDIED,
     TREES,
     Line,
@@ -104,7 +104,7 @@ def test_trials_are_in_common():
         for trial in EXPERIMENTS[name].trials(1)
         if trial.data in (*STUDIED, *DEEP.values())
     }
-    usual = {PAPER.trial(data, 0).key for data in (FROZEN, "mini-margin")}
+    usual = {PAPERS_TREE.trial(data, 0).key for data in (FROZEN, "mini-margin")}
     for name in ("fscil-trees", "fscil-kernels", "fscil-exemplars"):
         assert usual < keys(name)
     assert len({experiment.results for experiment in EXPERIMENTS.values()}) == 1
@@ -151,7 +151,7 @@ def test_rows_held_out_of_the_networks_training(folder, use, monkeypatch):
 
 @pytest.mark.parametrize("data", ["cub", "mini-margin", "cifar-plain"])
 def test_missing_embeddings_say_what_makes_them(tmp_path, data):
-    trial = PAPER.trial(data, 0)
+    trial = PAPERS_TREE.trial(data, 0)
     with pytest.raises(FileNotFoundError, match=f"python -m benchmarks run fscil-networks --data .* --methods {data}"):
         methods.run(trial, tmp_path)
 
@@ -213,13 +213,13 @@ def all_rows(data: tuple[str, ...] = (FROZEN,)) -> list[Row]:
 
 
 def test_table_by_hand():
-    rows = [row(PAPER, 0, 0.8), row(PAPER, 1, 0.9), row(FOREST, 0, 0.7)]
+    rows = [row(PAPERS_TREE, 0, 0.8), row(PAPERS_TREE, 1, 0.9), row(FOREST, 0, 0.7)]
     sessions, last, gaps = EXPERIMENTS["fscil-cub"].tables(rows)
     assert list(sessions.columns) == ["method", "1", "2", "3"]
     (line,) = gaps.lines
     assert line[:2] == ["gptree forest less GP-Tree on a cross-entropy network", "−10.0, one seed, no verdict"]
     assert sessions.lines == [
-        [PAPER.name, "**85.0 ± 5.0**", "**75.0 ± 5.0**", "**65.0 ± 5.0**"],
+        [PAPERS_TREE.name, "**85.0 ± 5.0**", "**75.0 ± 5.0**", "**65.0 ± 5.0**"],
         [FOREST.name, "70.0", "60.0", "50.0"],
     ]
     assert last.lines[1] == [
@@ -236,10 +236,10 @@ def test_table_by_hand():
 
 
 def test_forgetting_begins_with_the_second_session_and_less_is_better():
-    rows = [row(PAPER, 0, 0.8), row(FOREST, 0, 0.8, forgetting=0.005)]
+    rows = [row(PAPERS_TREE, 0, 0.8), row(FOREST, 0, 0.8, forgetting=0.005)]
     sessions, _ = EXPERIMENTS["fscil-forgetting"].tables(rows)  # and gaps, not the scores that other experiments show
     assert list(sessions.columns) == ["method", "2", "3"]
-    assert sessions.lines == [[PAPER.name, "**1.0**", "2.0"], [FOREST.name, "**1.0**", "**0.5**"]]
+    assert sessions.lines == [[PAPERS_TREE.name, "**1.0**", "2.0"], [FOREST.name, "**1.0**", "**0.5**"]]
 
 
 @pytest.mark.parametrize("experiment", EXPERIMENTS.values(), ids=lambda experiment: experiment.name)
@@ -281,12 +281,23 @@ def test_quoted_tables_are_whole():
 
 
 def test_what_is_forgotten_is_printed_with_a_true_minus_sign_and_no_negative_zero():
-    rows = [row(PAPER, 0, 0.8, forgetting=-0.0002), row(FOREST, 0, 0.8, forgetting=-0.012)]
+    rows = [row(PAPERS_TREE, 0, 0.8, forgetting=-0.0002), row(FOREST, 0, 0.8, forgetting=-0.012)]
     forgotten, _ = EXPERIMENTS["fscil-forgetting"].tables(rows)
     assert [line[-1] for line in forgotten.lines] == ["0.0", "**−1.2**"]
     assert forgotten.lines[0][0] == "GP-Tree on a cross-entropy network"
     _, last, _ = EXPERIMENTS["fscil-cub"].tables(rows)
     assert [line[5] for line in last.lines] == ["0.0", "**−1.2**"]
+
+
+@pytest.mark.parametrize(("most", "scale"), [(0.05, "linear"), (0.6, "symlog")])
+def test_one_that_forgets_all_does_not_hide_the_others(most, scale, tmp_path, monkeypatch):
+    scales = []
+    monkeypatch.setattr(
+        "matplotlib.figure.Figure.savefig", lambda self, *_, **__: scales.append(self.axes[0].get_yscale())
+    )
+    rows = [row(PAPERS_TREE, 0, 0.8), row(FOREST, 0, 0.8, forgetting=most)]
+    EXPERIMENTS["fscil-forgetting"].figure(rows, tmp_path / "figure.png")
+    assert scales == [scale]
 
 
 @pytest.mark.parametrize("experiment", EXPERIMENTS.values(), ids=lambda experiment: experiment.name)
@@ -305,11 +316,11 @@ def made(trial: Trial) -> Row:
 
 
 def test_the_papers_tree_samples_as_the_set_up_says():
-    sampler = methods.make_method(PAPER.method, 0).inference
+    sampler = methods.make_method(PAPERS_TREE.method, 0).inference
     assert (sampler.chains, sampler.steps) == (10, 1)
 
 
 def test_rows_of_other_settings_are_left_out():
-    other = Trial("fscil-sessions", PAPER.method, FROZEN, 0, {"exemplars": 5, "kernel": "matern52"})
-    rows = [row(PAPER, 0, 0.8), Row(other, {"sessions": []}, {}, 1, {}, {})]
-    assert tables.groups(rows, METHODS, FROZEN) == {PAPER: rows[:1]}
+    other = Trial("fscil-sessions", PAPERS_TREE.method, FROZEN, 0, {"exemplars": 5, "kernel": "matern52"})
+    rows = [row(PAPERS_TREE, 0, 0.8), Row(other, {"sessions": []}, {}, 1, {}, {})]
+    assert tables.groups(rows, METHODS, FROZEN) == {PAPERS_TREE: rows[:1]}

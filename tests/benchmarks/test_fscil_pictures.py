@@ -131,7 +131,7 @@ def test_rehearsed_sessions_know_nothing_of_later_ones(folder):
 def test_classifiers_on_the_embedding_of_the_same_network(folder, monkeypatch):
     rehearsed("icarl", folder, monkeypatch)
     methods.run(Trial("fscil-sessions", f"network: icarl, {rivals.FROZEN}", DATA, 1), folder)
-    for line in (lines.PAPER, lines.CALIBRATED):
+    for line in (lines.PAPERS_TREE, lines.CALIBRATED):
         metrics = methods.run(line.trial(DATA, 1), folder)
         assert len(metrics["sessions"]) == SESSIONS + 1
     _, held_out = methods.make_stream(DATA, folder, 1)

@@ -111,7 +111,7 @@ class FromPictures(Line):
         return self.method.startswith("pipeline: ") or (self.method.endswith(TUNED) and self.exemplars == 5)
 
 
-PAPER = Line("GP-Tree on a cross-entropy network", "paper, shared root")
+PAPERS_TREE = Line("GP-Tree on a cross-entropy network", "paper, shared root")
 FOREST = Line("gptree forest", "forest, shared root")
 FEW = Line("gptree forest, held-out rows only", "forest, shared root", held_out="only")
 CALIBRATED = Line("gptree forest, calibrated on held-out rows", "forest, shared root", held_out="calibrate")
@@ -161,11 +161,20 @@ FROM_PICTURES = (
     *AT_REST_LINES.values(),
     *PUBLISHED_LINES.values(),
 )
-METHODS = (*FROM_PICTURES, PAPER, FOREST, FEW, CALIBRATED, Line("gptree tree", "tree, shared root"), *RIVALS)
+METHODS = (*FROM_PICTURES, PAPERS_TREE, FOREST, FEW, CALIBRATED, Line("gptree tree", "tree, shared root"), *RIVALS)
 #: What is compared in the tables of sessions.
 PAIRS = [
-    *((ours, other) for ours in (PAPER, FOREST, FEW, CALIBRATED) for other in (PAPER, *RIVALS) if ours != other),
-    *((ours, other) for ours in (PUBLISHED, CORRECTED, OURS) for other in (*TUNED_LINES.values(), PAPER, CALIBRATED)),
+    *(
+        (ours, other)
+        for ours in (PAPERS_TREE, FOREST, FEW, CALIBRATED)
+        for other in (PAPERS_TREE, *RIVALS)
+        if ours != other
+    ),
+    *(
+        (ours, other)
+        for ours in (PUBLISHED, CORRECTED, OURS)
+        for other in (*TUNED_LINES.values(), PAPERS_TREE, CALIBRATED)
+    ),
     *((CORRECTED, PUBLISHED), (OURS, CORRECTED)),
     *((TUNED_LINES[name], AT_REST_LINES[name]) for name in NETWORK_RIVALS),
 ]

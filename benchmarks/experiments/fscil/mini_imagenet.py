@@ -46,11 +46,12 @@ Findings
   features as theirs, they ended at 24.4 % and 30.3 %. Their learning rate of 0.1 goes with such a layer, and neither
   distils outputs, as iCaRL and EEIL do; we did not take this apart further. Imprinted and not trained, the same network
   gives {mean accuracy | EEIL, learning rate 0 | data=mini-pictures} %.
-- Two published settings are not to the letter. SDC's metric learning in the base session has the rate of the released
-  demonstration (1e-6): with margin 0 all embeddings at one point are a minimum, and at 1e-4 they go there. PODNet's
-  released rate of sessions, 0.05, goes with batch normalisation that is trained; where it is held, as here, the
-  distilled distances throw the network off in the second step, so that sessions have 1e-3, the least rate that its
-  paper tries.
+- The published settings of SDC and PODNet are not to the letter. SDC's metric learning in the base session has the
+  rate of the released demonstration (1e-6): with margin 0 all embeddings at one point are a minimum, and at 1e-4 they
+  go there. PODNet's released rate of sessions, 0.05, goes with batch normalisation that is trained; where it is held,
+  as here, the distilled distances throw the network off in the second step, so that sessions have 1e-3, the least rate
+  that the GP-Tree paper tries. That paper shows PODNet all rows of a session and of the memory in every step; here a
+  step sees 256 of them, drawn at random, for the sake of memory and time.
 - Classifiers on the frozen network of most rivals end where training it does: LDA with shrunk novel means at {mean
   accuracy | LDA with shrunk novel means | data=mini-pictures} %, nearest class means at {mean accuracy | nearest class
   mean | data=mini-pictures} %, a forest that held-out rows calibrate at {mean accuracy | gptree forest, calibrated on

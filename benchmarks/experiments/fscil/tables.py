@@ -43,7 +43,8 @@ All classes after the last session; harmonic mean of base and novel accuracy; fo
 PICTURES_NOTE = f"""\
 {LAST_NOTE} Seconds of the last session, on a GPU where a network is trained, else one thread; kept: what is held
 between sessions beside the network and its classifier, pictures at 3 bytes a pixel. Temperatures of the rivals that
-train a network are those of rehearsed sessions."""
+train a network are those of rehearsed sessions. iCaRL, tuned and at learning rate 0, and SDC answer by nearest means,
+which are no probabilities: theirs are the softmax of minus squared distances, divided by such a temperature."""
 NEAREST_NOTE = """\
 All classes after the last session: by the classifier, which counts elsewhere and was decided on beforehand, and by the
 nearest mean of exemplars, where all classes have some."""
@@ -51,6 +52,8 @@ FORGETTING_NOTE = """\
 After session k: the mean over sessions j < k of the best accuracy that the classes of session j had in sessions
 1 … k − 1, less what they have now; mean ± standard error over seeds (none: one seed), lowest in bold. What never learns
 a class has nothing to forget: read it beside the accuracies."""
+#: Where a method forgets more than so many points, the scale is logarithmic above 10.
+MUCH_FORGOTTEN = 25
 #: The palette of Okabe and Ito, told apart by people with any kind of colour vision, and more; markers differ too.
 COLOURS = ("#D55E00", "#0072B2", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000", "#8C6D31", "#7F7F7F", "#6A3D9A",
            "#B15928", "#1B9E77", "#E7298A", "#A6761D", "#4D4D4D")  # fmt: skip
@@ -70,6 +73,7 @@ COLUMNS = {
     "forgetting": FORGETTING,
     "NLL": NLL,
     "ECE": ECE,
+    "nearest": NEAREST,
 }
 
 
@@ -151,6 +155,10 @@ class Study:
                 curves[line.name] = _draw(ax, line, numbers[line], group, each)
             ax.set_title(DATA[name], fontsize=8.5)
             ax.set(xlabel="session", ylabel=f"{TITLES[each]} (%)")
+            if each is FORGETTING and ax.get_ylim()[1] > MUCH_FORGOTTEN:
+                ax.set_yscale("symlog", linthresh=10)
+                ax.set_yticks([*range(-2, 11, 2), 20, 40, 60], minor=False)
+                ax.yaxis.set_major_formatter("{x:g}")
             ax.xaxis.set_major_locator(MaxNLocator(integer=True))
         below: dict[str, Any] = {"loc": "outside lower center", "ncols": across, "frameon": False, "fontsize": 9}
         picture.legend(list(curves.values()), list(curves), **below)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -90,8 +91,9 @@ def test_frozen_class_rows_stay_and_others_move(case: str) -> None:
     start, rival = fitted(case), known(case)
     if case.split()[0] in ("sdc", "podnet"):  # prototypes that drift; a phase of its own for all proxies
         return
-    same = torch.equal(start.state_.model.classifier.rows[0], rival.state_.model.classifier.rows[0])
-    assert same == rival.settings.freeze_old
+    earlier = [start.state_.model.classifier.rows[0], known(case, 1).state_.model.classifier.rows[1]]
+    for old, row in zip(earlier, rival.state_.model.classifier.rows[:2], strict=True):
+        assert torch.equal(old, row) == rival.settings.freeze_old
 
 
 @every_case
@@ -104,7 +106,23 @@ def test_rate_zero_changes_nothing_of_what_was_known(case: str) -> None:
     features = embed(start.state_.model, source, np.arange(len(source)), torch.device("cpu"))
     before, after = start._scores(start.state_, features), rival._scores(rival.state_, features)
     torch.testing.assert_close(after[:, :6], before, rtol=0, atol=1e-5)
+    assert torch.equal(after[:, :6].argmax(1), before.argmax(1))
     assert rival.log_ == start.log_
+
+
+def test_without_distillation_the_base_classes_are_lost() -> None:
+    """Cross-entropy of the shots alone; over three seeds 0 % of the base classes remain, with distillation 82 to 90."""
+    data = digits()
+    old = data.y < 6
+
+    def right(rival: NetworkRival[Any]) -> float:
+        return (rival.predict(data.X[old]) == data.y[old]).mean()
+
+    how: dict[str, Any] = {"steps": 40, "learning_rate": 0.01, "trainable": "all"}
+    how = {f"session__{name}": value for name, value in how.items()}
+    assert right(fitted("icarl tao")) > 0.9
+    assert right(taught("icarl tao", distillation=0.0, **how)) < 0.1
+    assert right(taught("icarl tao", distillation=16.0, **how)) > 0.6
 
 
 @tuned_cases
@@ -203,6 +221,17 @@ def learned_in(folder: Path, case: str, **changes: Any) -> NetworkRival[Any]:
     return rival
 
 
+@every_case
+def test_a_session_after_those_on_disk_is_that_of_an_unbroken_stream(case: str, tmp_path: Path) -> None:
+    """Nothing goes from session to session but the state: no momentum, no random numbers."""
+    whole = learned_in(tmp_path, case)
+    shutil.rmtree(tmp_path / "session-002")
+    again = learned_in(tmp_path, case)
+    X = digits().X[:60]
+    np.testing.assert_array_equal(again.predict_proba(X), whole.predict_proba(X))
+    np.testing.assert_array_equal(whole.predict_proba(X), known(case).predict_proba(X))
+
+
 @tuned_cases
 def test_an_interrupted_stream_goes_on_from_its_last_session(case: str, tmp_path: Path, monkeypatch: Any) -> None:
     whole = learned_in(tmp_path, case)
@@ -224,7 +253,7 @@ def test_an_interrupted_stream_goes_on_from_its_last_session(case: str, tmp_path
 def test_a_failed_session_leaves_everything_as_it_was(case: str) -> None:
     rival, (X, y) = fitted(case), digits().sessions[0]
     state, p = rival.state_, rival.predict_proba(digits().X[:20])
-    with pytest.raises(ValueError, match="labels never seen before"):
+    with pytest.raises(ValueError, match="labels never seen before, but 1 are known, the first 0;"):
         rival.add_classes(X, np.zeros_like(y))
     with pytest.raises(ValueError, match="text"):
         rival.add_classes(X, [f"digit {label}" for label in y])
@@ -257,9 +286,32 @@ def test_what_does_not_go_together_is_said_before_any_training(case: str) -> Non
 
 
 @tuned_cases
-def test_sources_and_floats_serve_as_pictures_do(case: str) -> None:
+def test_a_source_serves_as_pictures_do(case: str) -> None:
     base = base_network(settings_of(case).objective)
     source = Arrays(digits().base[0], mean=base.inputs.mean, std=base.inputs.std)
     rival = rival_of(case).fit(source, digits().base[1], base=base).add_classes(*digits().sessions[0])
     X = digits().X[:30]
     np.testing.assert_array_equal(rival.predict_proba(X), known(case, 1).predict_proba(X))
+
+
+@pytest.mark.parametrize("case", ["icarl tuned", "podnet tuned"])
+def test_floats_serve_in_arrays_and_tensors_and_nan_is_refused(case: str) -> None:
+    def floats(X: np.ndarray) -> np.ndarray:
+        return X[:, None].astype(np.float32) / 255
+
+    data, rival = digits(), rival_of(case).set_params(augment=())
+    (X, y), (X_new, y_new) = data.base, data.sessions[0]
+    broken = floats(X_new)
+    broken[3, 0, 0, 0] = np.nan
+    rival.fit(floats(X), y)
+    state = rival.state_
+    for answer in (lambda: rival.add_classes(broken, y_new), lambda: rival.predict(broken)):
+        with pytest.raises(ValueError, match="row 3 holds NaN"):
+            answer()
+    with pytest.raises(ValueError, match="fitted to floats"):
+        rival.add_classes(X_new, y_new)
+    assert rival.state_ is state
+    rival.add_classes(torch.from_numpy(floats(X_new)), y_new)
+    queries = floats(data.X[data.y < 8])
+    assert (rival.predict(queries) == data.y[data.y < 8]).mean() > 0.7
+    np.testing.assert_array_equal(rival.predict_proba(queries.astype(float)), rival.predict_proba(queries))

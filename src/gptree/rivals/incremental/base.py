@@ -65,7 +65,7 @@ def require_new(labels: np.ndarray, known: np.ndarray) -> None:
     old = np.intersect1d(labels, known)
     if len(old):
         raise ValueError(
-            f"add_classes takes labels never seen before, but {len(old)} are known, the first {old[0]!r}; "
+            f"add_classes takes labels never seen before, but {len(old)} are known, the first {old[:1].tolist()[0]!r}; "
             "leave their rows out."
         )
 

@@ -184,6 +184,8 @@ class NetworkRivalSettings(Settings, ABC):
         `PerClass(...)`, `SharedBudget(...)` or `BaseOnly(...)`.
     new_rows : "imprinted" or "random"
         Class rows of new classes: their mean unit features, with the mean length of the old rows; or N(0, 0.001²).
+        Where features are nearer to any mean than to the row learned for their own class, imprinted classes take all
+        until sessions have trained the rows apart; the rule of nearest means is spared.
     freeze_old : bool
         Whether class rows of earlier sessions stay as they are.
     rule : "classifier" or "nearest-mean"
