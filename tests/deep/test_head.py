@@ -6,6 +6,8 @@ import copy
 import itertools
 import pickle
 from collections.abc import Iterator
+from functools import partial
+from typing import Any
 
 import pytest
 import torch
@@ -25,7 +27,7 @@ from head_twins import (
 )
 from torch import Tensor
 
-from gptree.deep import TreeHead
+from gptree.deep import TreeHead, VariationalTree
 from gptree.deep.heads import buckets as buckets_module
 from gptree.deep.heads import gp_tree as module
 from gptree.inference import CoordinateAscent, NodePredictor, NodeProblem, fit_nodes
@@ -154,8 +156,9 @@ def test_embeddings_of_a_network_in_single_precision() -> None:
     torch.testing.assert_close(single.grad.double(), double.grad, rtol=1e-6, atol=1e-9)
 
 
-def test_a_head_in_single_precision_comes_near() -> None:
-    heads = [make_head(TREES["leaning"], in_double(dtype=dtype, step=0.5)) for dtype in ("float64", "float32")]
+@pytest.mark.parametrize("tree", TREES.values(), ids=TREES)
+def test_a_head_in_single_precision_comes_near(tree: ClassTree) -> None:
+    heads = [make_head(tree, in_double(dtype=dtype, step=0.5)) for dtype in ("float64", "float32")]
     for head in heads:
         head.jitter.fill_(1e-4)
         walk(head)
@@ -163,7 +166,30 @@ def test_a_head_in_single_precision_comes_near() -> None:
     found = [torch.autograd.grad(head.loss(x, y), moving(head)) for head in heads]
     for double, single in zip(*found, strict=True):
         assert single.dtype == torch.float32
-        torch.testing.assert_close(single.double(), double, rtol=0.0, atol=5e-3 * float(double.abs().max()))
+        torch.testing.assert_close(single.double(), double, rtol=0.0, atol=1e-5 * float(double.abs().max()))
+
+
+def test_products_keep_all_digits_where_tf32_is_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    head, seen = make_head(TREES["chain"], VariationalTree()), []
+    forward = TreeHead.forward
+
+    def looking(self: TreeHead, *arguments: Any, **options: Any) -> list[Tensor]:
+        seen.append(torch.get_float32_matmul_precision())
+        return forward(self, *arguments, **options)
+
+    monkeypatch.setattr(TreeHead, "forward", looking)
+    x, y = training_rows(head.tree)
+    calls = [partial(each, x, y) for each in (head.loss, partial(head.refit, sweeps=1), head.bound)]
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high")
+    try:
+        for call in [*calls, partial(head.log_probabilities, x), head.kl]:
+            seen.clear()
+            call()
+            assert set(seen) == {"highest"}
+            assert torch.get_float32_matmul_precision() == "high"
+    finally:
+        torch.set_float32_matmul_precision(before)
 
 
 # ------------------------------------------------------------------------------------------------- buckets, padding

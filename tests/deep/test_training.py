@@ -27,6 +27,7 @@ from gptree.deep import (
     train,
 )
 from gptree.deep.data.base import FIRST_LAYER, epoch_plan, key
+from gptree.deep.heads.gp_tree import JITTER
 from gptree.deep.heads.variational_tree import FIRST_SWEEPS
 from gptree.deep.loop.state import State, make_optimiser
 from gptree.deep.loop.task import split_rows
@@ -95,6 +96,19 @@ def test_training_equals_a_plain_loop() -> None:
     expected |= {f"ensemble.layers.0.{name}": value for name, value in head.state_dict().items()}
     for name, value in expected.items():
         torch.testing.assert_close(tensors_of(found)[name], value, rtol=1e-9, atol=1e-9, msg=name)
+
+
+def test_a_head_in_single_precision_trains_as_one_in_double(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With as much jitter: what the larger one of single precision changes is much more than rounding."""
+    monkeypatch.setitem(JITTER, torch.float64, JITTER[torch.float32])
+    log, p = [], []
+    for dtype in ("float64", "float32"):
+        head = VariationalTree(inducing=30, dtype=dtype)
+        found = small_train(network(), Arrays(X), Y, seed=3, how={"epochs": 6}, head=head)
+        log.append([[row[name] for name in ("bound", "kl", "skipped")] for row in found.log[2:]])
+        p.append(found.ensemble.log_probabilities(embed(found.network, Arrays(X), np.arange(len(Y)), CPU)).exp())
+    torch.testing.assert_close(p[1].double(), p[0].double(), rtol=0.0, atol=1e-3)
+    np.testing.assert_allclose(log[1], log[0], rtol=1e-3, atol=0.0)
 
 
 def a_first_layer(seed: int) -> nn.Linear:

@@ -45,10 +45,11 @@ X, DOUBLES = PICTURES, PICTURES.reshape(len(Y), -1) / 255.0
         ),
         small(kernel=ScaleKernel(MaternKernel(nu=1.5)), how={"schedule": Milestones((2, 3))}),
         small(kernel="matern52", augment=[RandomCrop(1), RandomFlip(), RandomResizedCrop(), ColourJitter(), Cutout(2)]),
-        small(vector_network().double(), variational=VariationalTree(inducing=3, dtype="float32"), predict_at="mean"),
+        small(vector_network().double(), variational=VariationalTree(inducing=3, dtype="float64"), predict_at="mean"),
+        small(vector_network().double()),
         small(classifier=GPTreeClassifier(random_state=0), how={"schedule": Cosine(1.0), "validation": 2}),
     ],
-    ids=["default", "softmax", "per-node", "kernel", "augment", "double", "classifier"],
+    ids=["default", "softmax", "per-node", "kernel", "augment", "double", "single on double", "classifier"],
 )
 def test_round_trip(model: Any, tmp_path: Path) -> None:
     X = DOUBLES if model.backbone.recipe["name"] == "mlp" else PICTURES
@@ -194,7 +195,7 @@ def test_a_kernel_of_your_own_is_given_to_load(tmp_path: Path) -> None:
 
 def test_the_fitted_settings_of_the_layer_are_stored_not_later_ones(tmp_path: Path) -> None:
     model = small().fit(X, Y)
-    model.set_params(variational__cap=9, variational__dtype="float32", kernel=ScaleKernel(MaternKernel(nu=0.5)))
+    model.set_params(variational__cap=9, variational__dtype="float64", kernel=ScaleKernel(MaternKernel(nu=0.5)))
     model.save(tmp_path)
     assert np.array_equal(load_model(tmp_path).predict_log_proba(X), model.predict_log_proba(X))
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from gptree.maths import cuda
-from gptree.maths.cuda import STREAMS, Recorded, Started, concurrently
+from gptree.maths.cuda import STREAMS, Recorded, Started, concurrently, without_tf32
 
 on_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 
@@ -32,6 +32,21 @@ def test_results_come_in_the_order_of_the_tasks() -> None:
     assert found == [i * i for i in range(7)]
     assert started == list(range(7))
     assert concurrently([], torch.device("cpu")) == []
+
+
+@pytest.mark.parametrize("setting", ["highest", "high", "medium"])
+def test_without_tf32_and_back_again(setting: str) -> None:
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision(setting)
+    try:
+        with without_tf32():
+            assert torch.get_float32_matmul_precision() == "highest"
+        assert torch.get_float32_matmul_precision() == setting
+        with pytest.raises(KeyError), without_tf32():
+            raise KeyError
+        assert torch.get_float32_matmul_precision() == setting
+    finally:
+        torch.set_float32_matmul_precision(before)
 
 
 @on_cuda

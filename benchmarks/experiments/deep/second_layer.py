@@ -18,8 +18,6 @@ from gptree.settings import Settings
 class SecondLayer(Settings):
     """Settings of `SoftmaxHead`: there are none."""
 
-    dtype: str = "float32"
-
     def new_head(self, embeddings: Tensor, problem: Problem) -> SoftmaxHead:
         return SoftmaxHead(embeddings.shape[1], len(problem.labels), problem.seed).to(embeddings.device)
 

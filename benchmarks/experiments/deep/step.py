@@ -2,18 +2,19 @@
 
 What does the tree cost in a training step of a network?
 
-{mean step | classes=100 | inducing=40 | dtype=float32} ms with 100 classes and 40 inducing points each, {mean ratio |
-classes=100 | inducing=40 | dtype=float32} of a step of the network (the authors' code: {mean authors | classes=100 |
-inducing=40 | dtype=float64 | cap=null} ms); in double precision {mean step | classes=100 | inducing=40 | dtype=float64
-| cap=null} ms, and with at most 1,024 points a node {mean step | classes=100 | inducing=40 | cap=1024} ms. Single
-precision is the default: what it costs is in [single precision](deep-precision.md).
+In double precision {mean step | classes=100 | inducing=40 | dtype=float64 | cap=null} ms with 100 classes and 40
+inducing points each, {mean ratio | classes=100 | inducing=40 | dtype=float64 | cap=null} of a step of the network (the
+authors' code: {mean authors | classes=100 | inducing=40 | dtype=float64 | cap=null} ms); with at most 1,024 points a
+node {mean step | classes=100 | inducing=40 | cap=1024} ms. Single precision is the default ([what it
+costs](deep-precision.md)), and its step is not measured yet.
 
 Set-up
 ------
 Forward, backward and the variational update, embeddings given. Beside it, in the same run, a whole step of a softmax
 ResNet-18 (CIFAR stem, batch 256, TF32). Made-up embeddings around made-up class means; the tree is built from them as
-in training. Wall-clock milliseconds on a GPU, if there is one. The authors' code was measured on a card of the same
-kind.
+in training. Wall-clock milliseconds on a GPU. The authors' code was measured on a card of the same
+kind. With its products in TF32, too, which they never are in a training, a head in single precision took 10.4 ms with
+100 classes and 40 points.
 """
 
 from __future__ import annotations
@@ -61,6 +62,10 @@ def trials(seeds: int) -> list[Trial]:
         for seed in range(seeds)
         for each in (*settings, capped)
     ]
+
+
+def needs_gpu(trial: Trial) -> bool:
+    return True
 
 
 def run(trial: Trial, folder: Path) -> Mapping[str, Any]:

@@ -40,8 +40,9 @@ prior precisions are chosen on them and on nothing else, and test pictures are m
 the data folder, and an interrupted training goes on from there.
 
 - GP-Tree: the default training of the package, cross-entropy beside the bound, and the layer of cross-entropy predicts
-  with the tree; *tree alone* leaves it out. Its own score is the package's novelty: one minus the probability of the
-  best class times the share of the variance that is explained at its last decision.
+  with the tree; *tree alone* leaves it out. The tree is in double precision, the default at the time. Its own score is
+  the package's novelty: one minus the probability of the best class times the share of the variance that is explained
+  at its last decision.
 - softmax, with and without a temperature; its own score is the energy, −log Σ exp f.
 - last-layer Laplace: on the softmax network, Kronecker-factored, the prior precision chosen; logits are divided by
   √(1 + π/8 var f). Its own score is the mean variance of the logits.

@@ -1,8 +1,9 @@
-"""CUDA streams for independent tasks, and recorded CUDA graphs."""
+"""CUDA streams for independent tasks, recorded CUDA graphs, and products that keep all digits."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any, Generic, TypeVar
 
@@ -83,3 +84,20 @@ class Recorded:
             place.copy_(value)
         self._graph.replay()
         return self.outputs
+
+
+@contextmanager
+def without_tf32() -> Iterator[None]:
+    """Products in single precision keep all of their digits, also where TF32 is switched on; afterwards it is again.
+
+    A function that it decorates records its products so, too.
+    """
+    before = torch.get_float32_matmul_precision()
+    if before == "highest":
+        yield
+        return
+    torch.set_float32_matmul_precision("highest")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)

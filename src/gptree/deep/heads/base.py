@@ -43,6 +43,8 @@ class DeepHead(Layer):
     """Embeddings (B, d) of a whole batch, those of all processes together, to a loss and to class log-probabilities.
 
     Its state is in its `state_dict`, in the head's own dtype; it is the same in all processes, and so is what it draws.
+    On a GPU, training switches TF32 on: a head in single precision that needs all digits of its products decorates what
+    computes them by `gptree.maths.cuda.without_tf32`, and has its gradients ready in `loss`.
     """
 
     @abstractmethod
@@ -71,11 +73,6 @@ H_co = TypeVar("H_co", bound=DeepHead, covariant=True)
 
 class HeadSettings(Protocol[H_co]):
     """Settings that make a head. `VariationalTree` and the rivals `GPDNN` and `SVDKL` are such settings."""
-
-    @property
-    def dtype(self) -> str:
-        """Of the head: "float64" or "float32"."""
-        ...
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """The settings by name, with values whose `repr` tells them apart."""

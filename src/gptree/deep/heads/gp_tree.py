@@ -3,7 +3,8 @@
 Every node sees the embeddings through the inducing points of its classes. They are kept in leaf order, so that a node's
 points are a slice (with a cap, some of every class of it). Every node looks at the whole batch, with likelihood weight
 b = 0 at the rows of other classes: shapes never depend on the labels, nothing waits for a count, and idle columns cost
-little beside the factors. The mathematics is that of `gptree.maths.whitened`.
+little beside the factors. The mathematics is that of `gptree.maths.whitened`. Products keep all digits of the head's
+precision: factors of nearly singular matrices need them, whatever the network does with.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from torch.nn.functional import logsigmoid, normalize
 from gptree.deep.heads.base import DeepHead
 from gptree.deep.heads.buckets import Block, Buckets, Gradients, make_buckets
 from gptree.inference import PredictAt
-from gptree.maths.cuda import Recorded, Started, concurrently
+from gptree.maths.cuda import Recorded, Started, concurrently, without_tf32
 from gptree.maths.kernels import is_isotropic_rbf, node_kernels
 from gptree.maths.quadrature import log_sigmoid_expectation
 from gptree.maths.whitened import (
@@ -143,6 +144,7 @@ class TreeHead(DeepHead):
 
     # ------------------------------------------------------------------------------------------------- training
 
+    @without_tf32()
     def loss(self, embeddings: Tensor, y: Tensor) -> Tensor:
         """Minus the weighted expected log-likelihood of a batch, each node's rows scaled up to all it has.
 
@@ -195,6 +197,7 @@ class TreeHead(DeepHead):
         self.jitter.copy_(torch.where(needed, (10 * self.jitter).clamp_max(LARGEST_JITTER), self.jitter))
 
     @torch.no_grad()
+    @without_tf32()
     def refit(self, embeddings: Tensor, y: Tensor, sweeps: int = 10) -> None:
         """Coordinate ascent on all rows: points and kernel stay, q becomes the best one. The bound never falls."""
         for _ in range(sweeps):
@@ -251,6 +254,7 @@ class TreeHead(DeepHead):
     # ----------------------------------------------------------------------------------------- prediction, bound
 
     @torch.no_grad()
+    @without_tf32()
     def scores(self, embeddings: Tensor, predict_at: PredictAt = "quadrature") -> Tensor:
         """Class log-probabilities (T, C) of the model."""
         require(predict_at in ("mean", "quadrature"), f'predict_at must be "mean" or "quadrature", not {predict_at!r}.')
@@ -271,6 +275,7 @@ class TreeHead(DeepHead):
             yield torch.cat([r.mean for r in rows])[order], torch.cat([r.variance for r in rows])[order]
 
     @torch.no_grad()
+    @without_tf32()
     def bound(self, embeddings: Tensor, y: Tensor) -> Tensor:
         """The bound of each node of the tree, (C − 1,), on all its rows, at the best c."""
         q = self._factors()
@@ -281,6 +286,7 @@ class TreeHead(DeepHead):
         return value[self.buckets.tree_order]
 
     @torch.no_grad()
+    @without_tf32()
     def kl(self) -> Tensor:
         """KL(q ‖ p), weighted over the nodes as in the loss: the weighted bound is −loss − kl."""
         return (self.weight * torch.cat([whitened_kl(each) for each in self._whitened(self._grams())])).sum()

@@ -170,8 +170,8 @@ def processes(device: str, mixed_precision: str) -> Iterator[Processes]:
 
 
 @contextmanager
-def tuned(device: torch.device, tf32: bool) -> Iterator[None]:
-    """Fast convolutions and, where asked for, TF32 matrix products on a GPU; random numbers that may be re-seeded.
+def tuned(device: torch.device) -> Iterator[None]:
+    """Fast convolutions and TF32 matrix products on a GPU; random numbers that may be re-seeded.
 
     Everything global is as before afterwards.
     """
@@ -180,7 +180,7 @@ def tuned(device: torch.device, tf32: bool) -> Iterator[None]:
     try:
         if cuda:
             torch.backends.cudnn.benchmark = True
-            torch.set_float32_matmul_precision("high" if tf32 else "highest")
+            torch.set_float32_matmul_precision("high")
         with torch.random.fork_rng(devices=[device] if cuda else []):
             yield
     finally:

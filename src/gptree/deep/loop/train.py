@@ -159,8 +159,7 @@ def train(
         tree=tree,
         seed=seed,
     )
-    tf32 = task.head.dtype == "float64"  # a head in single precision needs all of its digits
-    with processes(device, task.training.mixed_precision) as group, tuned(group.device, tf32):
+    with processes(device, task.training.mixed_precision) as group, tuned(group.device):
         task.check_batches(group.count)
         state = _first_state(backbone, task, group)
         checkpoints = Checkpoints(folder, task, state.network, group)

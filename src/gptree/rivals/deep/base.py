@@ -33,16 +33,10 @@ class DeepRival(NamedSettings, ABC):
     """Settings of a head to compare with: a frozen dataclass that subclasses this and makes the head.
 
     With a `name` it is found by that name, ``DeepRival.of("gpdnn")``, and the tests of deep rivals run over it.
-
-    Attributes
-    ----------
-    dtype : str
-        Class variable: of the head.
     """
 
     family: ClassVar[str] = "deep rival"
     example: ClassVar[str] = "GPDNN(inducing=10)"
-    dtype: ClassVar[str] = "float64"
 
     @abstractmethod
     def new_head(self, embeddings: Tensor, problem: Problem) -> DeepHead:
