@@ -73,7 +73,7 @@ def spread(model: Any, k: int, beam: int | None) -> np.ndarray:
     ids=["prior", "forest", "chain"],
 )
 def test_a_beam_of_all_nodes_is_the_whole_model(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in {"PIECE_ROWS": 8, "STRIP_NUMBERS": 3 * C, "WINDOW": 4}.items():
+    for name, value in {"PIECE_ROWS": 8, "STRIP_NUMBERS": 3 * C, "EVERY_POINTS": 0}.items():
         monkeypatch.setattr(beam_search, name, value)
     for name, value in {"MOST_ROWS": 3, "GATHERED": 50 * D}.items():
         monkeypatch.setattr(node_sums, name, value)
@@ -190,6 +190,13 @@ class TestManyClasses:
         experts = Pool((LDA(), SklearnExpert(GaussianNB())))
         model = GPTreeClassifier(random_state=0, prior_mean=experts).fit(X, Y)
         np.testing.assert_allclose(spread(model, C, beam=C), model.predict_proba(X_NEW), rtol=0, atol=1e-5)
+
+    def test_a_beam_over_features_without_a_map(self) -> None:
+        """Experts see rows of unit length there, nodes do not."""
+        model = GPForestClassifier(random_state=0, n_estimators=2, feature_map=None).fit(X + 3, Y)
+        found = model.predict_top_k(X_NEW + 3, C, beam=C)
+        p = np.take_along_axis(model.predict_proba(X_NEW + 3), found.classes, 1)
+        np.testing.assert_allclose(found.probabilities, p, rtol=0, atol=1e-5)
 
     def test_the_order_of_rows_scale_rotation_and_workers(self) -> None:
         p = GPForestClassifier(random_state=0, n_estimators=2).fit(X, Y).predict_proba(X_NEW)

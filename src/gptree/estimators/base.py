@@ -242,7 +242,7 @@ class TreeEstimator(SettingsParameters, ClassifierMixin, BaseEstimator):
         k : int
             At most the number of classes.
         beam : int or None
-            None is no beam up to 5,000 classes, where all nodes take less time than a search, with
+            None is no beam up to 5,000 classes, where a search saves little time, with
             ``predict_at="quadrature"`` and for models whose kernel or posterior has no beam search; otherwise 16, or k
             if that is more.
 

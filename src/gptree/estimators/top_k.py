@@ -12,8 +12,8 @@ from gptree.inference import PredictAt
 from gptree.model import Beam
 from gptree.settings import require
 
-#: Nodes of a beam, unless more classes are asked for; and how many classes are asked about without one: with fewer, all
-#: nodes take less time than a search.
+#: Nodes of a beam, unless more classes are asked for; and how many classes are asked about without one: with fewer, a
+#: search saves little time.
 BEAM = 16
 BEAM_FROM = 5_000
 

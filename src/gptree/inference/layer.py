@@ -73,6 +73,10 @@ class NodeLayer(nn.Module):
         parts = means.split([block.draws * block.count for block in self.blocks])
         return [part.unflatten(0, (b.draws, b.count)) for part, b in zip(parts, self.blocks, strict=True)]
 
+    def single_draws(self, rows: Rows) -> Tensor:
+        """E[g⋆] (nodes, T) of nodes with one draw each."""
+        return self._in_order([part[0] for part in self.latents(rows)], rows)
+
     def forward(
         self, rows: Rows, prior: Tensor | None = None, variances: Sequence[Tensor] | None = None
     ) -> tuple[Tensor, Tensor]:

@@ -255,7 +255,8 @@ def log_sigmoids(f: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def log_add_exp(a: Tensor, b: Tensor) -> Tensor:
-    """log(e^a + e^b); written out where it is exported, as in `log_sigmoids`: then finite numbers only."""
+    """log(e^a + e^b); written out where it is exported, as in `log_sigmoids`."""
     if torch.compiler.is_exporting():
-        return torch.maximum(a, b) + torch.log1p(torch.exp(-(a - b).abs()))
+        apart = torch.where(a == b, 0.0, a - b).abs()  # −∞ on both sides
+        return torch.maximum(a, b) + torch.log1p(torch.exp(-apart))
     return torch.logaddexp(a, b)

@@ -1,15 +1,18 @@
-"""Class log-probabilities by beam search: Gaussian processes are asked only where a row may go.
+"""Class probabilities by beam search: Gaussian processes are asked only where a row may go.
 
-The experts score all classes, and sums over intervals of leaves give the prior mean of any node. From the root down, a
-beam of nodes is kept for every row, the most probable ones; only there the prior mean is corrected by the node's
-Gaussian process. Sub-trees outside the beam keep their probability, which is exact, and divide it among their classes
-as the experts do. So all classes have a probability, and these sum to one.
+The experts score all classes, and sums over the classes of a node give the prior mean of any. From the roots down, a
+beam of nodes is kept for every row in every tree, the most probable ones; only there the prior mean is corrected by the
+node's Gaussian process. Sub-trees outside the beam keep their probability, which is exact, and divide it among their
+classes as the experts do. So all classes have a probability, and these sum to one.
+
+The trees are searched together, level by level: what they share is done once. Where there are few points, the latent
+means of all nodes are computed at once, from inner products that the experts need, too, and looked up.
 """
 
 from __future__ import annotations
 
-import math
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -18,22 +21,21 @@ from gptree.experts import FittedExpert
 from gptree.inference import DensePosterior, InducingPosterior
 from gptree.inference.layer import Stationary
 from gptree.maths.frozen import Parts, Rows, log_sigmoids
+from gptree.model.beam_vertices import Vertices
 from gptree.model.forest import ForestModel, piece_rows
-from gptree.model.node_sums import NodeSums
+from gptree.model.node_sums import EveryNode, NodeSums
 from gptree.model.prediction import Prediction, unit_rows
-from gptree.tree import ClassTree, log_sums
 
 #: Scores further below the best of their row count as this, so that no sum of them vanishes.
 FLOOR = {torch.float32: -80.0, torch.float64: -700.0}
-#: Arrays of a number a class that a search holds.
-ARRAYS = 4
-#: On a processor rows are searched for so many numbers at a time, and no more than that: the more there are, the more
-#: of them ask the same nodes.
-PIECE_NUMBERS, PIECE_ROWS = 2**26, 1_024
-#: What is done with all classes is done with so many numbers at a time: arrays whose memory is used again.
+#: Up to so many points all nodes are asked at once, by the inner products that experts need of the same points.
+EVERY_POINTS = 2**16
+#: On a processor rows are searched for so many numbers at a time, but no fewer rows than that, if all nodes are asked:
+#: its cache decides. Otherwise more numbers, and no more rows than that: the more, the more of them ask the same nodes.
+NEAR_NUMBERS, NEAR_ROWS = 2**23, 128
+PIECE_NUMBERS, PIECE_ROWS = 2**28, 1_024
+#: Experts are asked for so many numbers at a time: arrays whose memory is used again.
 STRIP_NUMBERS = 2**22
-#: Up to so many leaves, sums are taken of the leaves themselves; beyond, of blocks of so many and the leaves beside.
-WINDOW = 64
 
 
 class Beam:
@@ -54,14 +56,25 @@ class Beam:
     def __init__(
         self, prediction: Prediction, model: ForestModel, dtype: torch.dtype, experts: FittedExpert | None = None
     ) -> None:
-        self._prediction, self._dtype, self._n_classes = prediction, dtype, model.n_classes
-        self._experts, parts = prediction.experts, Parts()
-        if experts is not None:
-            self._experts = experts.frozen(parts)
-            parts.shared()
-        self._sums = NodeSums(model.predictor, dtype)
-        self._budget = model.memory_budget // (4 * dtype.itemsize)
-        self._trees = [_Tree(tree, nodes) for tree, nodes in zip(model.trees, model.node_of, strict=True)]
+        self._prediction, self._dtype, X = prediction, dtype, model.predictor.grams.X
+        self._vertices = Vertices(model.trees, model.node_of)
+        parts = [Parts()] if prediction.unit_length else [Parts(), Parts(centre=X.mean(0).to(dtype))]
+        self._experts = prediction.experts if experts is None else experts.frozen(parts[0])
+        self._every: EveryNode | None = None
+        self._single: NodeSums | None = None
+        points = len(model.predictor.used_rows)
+        if points <= EVERY_POINTS:
+            self._every = EveryNode(model.predictor, dtype, parts[-1], prediction.nodes if dtype == X.dtype else None)
+        else:
+            self._single = NodeSums(model.predictor, dtype)
+        for each in parts:
+            each.shared()
+        numbers = (3 * len(model.trees) + 2) * model.n_classes
+        self._likes = min(PIECE_NUMBERS // numbers, PIECE_ROWS)
+        if self._every is not None:
+            numbers += 4 * points + model.predictor.n_nodes
+            self._likes = max(NEAR_NUMBERS // numbers, NEAR_ROWS)
+        self._most = model.memory_budget // (4 * dtype.itemsize * numbers)
 
     @staticmethod
     def takes(model: ForestModel) -> bool:
@@ -84,44 +97,43 @@ class Beam:
             A bound on the exact probability of all other classes together: that of every leaf and every sub-tree where
             the search ended, unless all classes there are among the k.
         """
-        most, likes = self._budget // (ARRAYS * self._n_classes), min(PIECE_NUMBERS // self._n_classes, PIECE_ROWS)
-        pieces = x.split(piece_rows(x, most, likes))
+        pieces = x.split(piece_rows(x, self._most, self._likes))
         classes, p, outside = zip(*(self._top_k(some, width, k) for some in pieces), strict=True)
         return torch.cat(classes), torch.cat(p), torch.cat(outside)
 
     def _top_k(self, x: Tensor, width: int, k: int) -> tuple[Tensor, Tensor, Tensor]:
-        (log_p, ends), best, p = self._log_probabilities(x, width), [], []
-        for some in strips(log_p):
-            found = some.topk(k, dim=1)
-            best.append(self._trees[0].order[found.indices])
-            p.append(found.values)
-        classes = torch.cat(best)
-        outside = torch.stack([_outside(*each, classes) for each in zip(self._trees, ends, strict=True)]).mean(0)
-        return classes, torch.cat(p).sub_(math.log(len(self._trees))).exp_(), outside
+        sums, latents = self._asked(x)
+        search = _Search(self._vertices, sums, latents)
+        search.run(width)
+        p = self._vertices.spread(search.factors).mul_(sums[self._vertices.n_nodes :]).div_(self._vertices.n_trees)
+        best = [some.contiguous().topk(k, dim=1) for some in strips(p.mT)]
+        classes = torch.cat([found.indices for found in best])
+        return classes, torch.cat([found.values for found in best]), search.outside(classes)
 
-    def _log_probabilities(self, x: Tensor, width: int) -> tuple[Tensor, list[_Ends]]:
-        """(T, C), in the order of the leaves of the first tree, and up to the number of trees; where each ended."""
-        first, *others = self._trees
-        scores = x.new_empty(len(x), self._n_classes, dtype=self._dtype)
-        for some, asked in zip(strips(scores), strips(x, self._n_classes), strict=True):
-            torch.index_select(self._scores(asked), 1, first.order, out=some)
-        x = x.to(self._dtype)
-        found, end = _Search(first, scores.clone() if others else scores, x, self._sums).run(width)
-        ends = [end]
-        for tree in others:
-            in_order = scores.index_select(1, first.position[tree.order])
-            more, end = _Search(tree, in_order, x, self._sums).run(width)
-            torch.logaddexp(found, more.index_select(1, tree.position[first.order]), out=found)
-            ends.append(end)
-        return found, ends
+    def _asked(self, x: Tensor) -> tuple[Tensor, Callable[[Tensor, Tensor], Tensor]]:
+        """Sums of e^score (N + C, T), and what gives the latent means at pairs of a node and a row, (P,)."""
+        vertices, means = self._vertices, []
+        sums = x.new_empty(vertices.n_nodes + vertices.n_classes, len(x), dtype=self._dtype)
+        shares = sums[vertices.n_nodes :].mT
+        for some, into in zip(strips(x, vertices.n_classes), strips(shares), strict=True):
+            rows = Rows(some)
+            into.copy_(self._scores(rows if self._prediction.unit_length else Rows(unit_rows(some))).exp_())
+            if self._every is not None:
+                means.append(self._every(rows))
+        vertices.sum_up(sums)
+        if self._single is not None:
+            single, x = self._single, x.to(self._dtype)
+            return sums, lambda nodes, rows: single.at(nodes, rows, x)
+        table, n_rows = (means[0] if len(means) == 1 else torch.cat(means, 1)).flatten(), len(x)
+        return sums, lambda nodes, rows: table.index_select(0, nodes * n_rows + rows)
 
-    def _scores(self, x: Tensor) -> Tensor:
+    def _scores(self, rows: Rows) -> Tensor:
         """The experts' scores, the best of each row 0."""
         prediction, prior = self._prediction, self._prediction.log_prior
         if self._experts is None:
-            scores = torch.zeros(len(x), prediction.n_classes, dtype=self._dtype, device=x.device)
+            scores = torch.zeros(len(rows.x), prediction.n_classes, dtype=self._dtype, device=rows.x.device)
         else:
-            scores = self._experts(Rows(x if prediction.unit_length else unit_rows(x))).to(self._dtype)
+            scores = self._experts(rows).to(self._dtype)
         scores = scores if prior is None else scores + prior.to(self._dtype)
         return (scores - scores.amax(1, keepdim=True)).clamp_(min=FLOOR[self._dtype])
 
@@ -132,110 +144,83 @@ def strips(values: Tensor, numbers: int | None = None) -> tuple[Tensor, ...]:
     return values.split(len(values) if values.is_cuda else max(1, STRIP_NUMBERS // numbers))
 
 
-class _Tree:
-    """A class tree as tensors."""
-
-    def __init__(self, tree: ClassTree, nodes: Tensor) -> None:
-        arrays = (tree.order, tree.position, tree.lo, tree.mid, tree.hi, tree.left_child, tree.right_child)
-        self.order, self.position, self.lo, self.mid, self.hi, left, right = (
-            torch.tensor(array, device=nodes.device) for array in arrays
-        )
-        self.children = torch.stack([left, right], 1)
-        self.number, self.n_nodes = nodes, tree.n_nodes
-
-
-class _Ends(NamedTuple):
-    """Where a search of one tree ended: leaves, and sub-trees that were not entered. Those of a row are all classes."""
-
-    start: Tensor
-    """(E,) number of the row times C, and the first leaf; ascending."""
-    size: Tensor
-    """(E,) how many leaves."""
-    log_p: Tensor
-    """(E,) the exact log-probability of all of them together."""
-    counts: Tensor
-    """(T,) how many there are of each row."""
-
-
-def _outside(tree: _Tree, ends: _Ends, classes: Tensor) -> Tensor:
-    """(T,) the probability of all ends that hold other classes than those of the row, (T, k)."""
-    rows = torch.arange(len(classes), device=classes.device)[:, None]
-    places = (tree.position[classes] + rows * len(tree.order)).flatten()
-    within = torch.searchsorted(ends.start, places, right=True) - 1
-    left_over = torch.bincount(within, minlength=len(ends.start)) < ends.size
-    p = torch.where(left_over, ends.log_p.double().exp(), 0.0)
-    return torch.segment_reduce(p, "sum", lengths=ends.counts).clamp_(max=1.0)
-
-
 class _Search:
-    """One tree, some rows x (T, d): scores (T, C) in the order of the leaves, which are overwritten."""
+    """Of T rows in all trees. Tables are read by one index, vertex times T plus row: that takes least time.
 
-    def __init__(self, tree: _Tree, scores: Tensor, x: Tensor, sums: NodeSums) -> None:
-        self._tree, self._scores, self._x, self._sums = tree, scores, x, sums
-        self._n_rows, self._n_classes = scores.shape
-        self._blocks = torch.cat([_block_sums(some) for some in strips(scores)])
-        self._ends: list[tuple[Tensor, Tensor, Tensor, Tensor, Tensor]] = []
+    Parameters
+    ----------
+    vertices : Vertices
+    sums : tensor (N + C, T)
+        Of e^score, see `Vertices.sum_up`.
+    latents : function
+        The latent means at nodes (P,), by their numbers among those that were fitted, and rows (P,).
+    """
 
-    def run(self, width: int) -> tuple[Tensor, _Ends]:
-        """Log-probabilities (T, C) of the leaves, and where the search ended."""
-        nodes = torch.zeros(self._n_rows, 1, dtype=torch.long, device=self._scores.device)
-        log_p = torch.zeros(self._n_rows, 1, dtype=self._scores.dtype, device=self._scores.device)
-        while bool((log_p > -torch.inf).any()):
-            nodes, log_p = self._level(nodes, log_p, width)
-        rows, lo, hi, log_p, offset = (torch.cat(parts) for parts in zip(*self._ends, strict=True))
-        starts, order = (rows * self._n_classes + lo).sort()
-        sizes, offset, counts = (hi - lo)[order], offset[order], torch.bincount(rows)
-        ends, start, row = counts.cumsum(0).tolist(), 0, 0  # of the intervals of each row
-        for some in strips(self._scores):
-            row += len(some)
-            here = slice(start, start := ends[row - 1])
-            some += offset[here].repeat_interleave(sizes[here], output_size=some.numel()).view_as(some)
-        return self._scores, _Ends(starts, sizes, log_p[order], counts)
+    def __init__(self, vertices: Vertices, sums: Tensor, latents: Callable[[Tensor, Tensor], Tensor]) -> None:
+        self._vertices, self._sums, self._latents, self._n_rows = vertices, sums.flatten(), latents, sums.shape[1]
+        self.factors = sums.new_zeros(len(vertices.size), self._n_rows)
+        """(N + M C, T): where the search ended, the probability of a leaf or a sub-tree over its sum of e^score."""
+        self._ends: list[tuple[Tensor, Tensor]] = []
 
-    def _level(self, nodes: Tensor, log_p: Tensor, width: int) -> tuple[Tensor, Tensor]:
-        """From the nodes (T, W) of one level, reached with log p, −∞ for no node, to those of the next."""
-        tree = self._tree
-        rows, column = (log_p > -torch.inf).nonzero(as_tuple=True)
-        v = nodes[rows, column]
-        masses = [self._mass(rows, *ends) for ends in ((tree.lo[v], tree.mid[v]), (tree.mid[v], tree.hi[v]))]
-        f = masses[0] - masses[1] + self._sums.at(tree.number[v], rows, self._x)
-        below, within = nodes.new_zeros(*nodes.shape, 2), log_p.new_zeros(*nodes.shape, 2)
-        below[rows, column], within[rows, column] = tree.children[v], torch.stack(masses, 1)
-        reached = log_p.new_full(below.shape, -torch.inf)
-        reached[rows, column] = log_p[rows, column, None] + torch.stack(log_sigmoids(f), 1)
-        below, within, reached = below.flatten(1), within.flatten(1), reached.flatten(1)
-        is_leaf = below >= tree.n_nodes
-        open_ends = reached.masked_fill(is_leaf, -torch.inf)
-        best = open_ends.topk(min(width, open_ends.shape[1]), dim=1)
-        done = (reached > -torch.inf).scatter_(1, best.indices, False) | (is_leaf & (reached > -torch.inf))
-        rows = done.nonzero()[:, 0]
-        self._finish(rows, below[done], reached[done], within[done])
-        return below.gather(1, best.indices), best.values
+    def run(self, width: int) -> None:
+        """Fill `factors`."""
+        vertices, device = self._vertices, self._sums.device
+        nodes = torch.arange(vertices.n_trees, device=device).repeat_interleave(self._n_rows)[:, None]
+        row = torch.arange(self._n_rows, device=device).repeat(vertices.n_trees)[:, None]
+        log_p = self._sums.new_zeros(nodes.shape)
+        while nodes.shape[1]:
+            nodes, log_p = self._level(nodes, log_p, row, width)
 
-    def _finish(self, rows: Tensor, v: Tensor, log_p: Tensor, within: Tensor) -> None:
-        """Leaves that were reached, and sub-trees that are not entered; what is added to the scores there."""
-        tree = self._tree
-        leaf = v >= tree.n_nodes
-        node = torch.where(leaf, 0, v)
-        lo = torch.where(leaf, v - tree.n_nodes, tree.lo[node])
-        hi = torch.where(leaf, lo + 1, tree.hi[node])
-        self._ends.append((rows, lo, hi, log_p, log_p - within))
+    def _level(self, nodes: Tensor, log_p: Tensor, row: Tensor, width: int) -> tuple[Tensor, Tensor]:
+        """From the nodes (M T, W) of one level, reached with log p, −∞ for no node, to those of the next."""
+        asked = (log_p > -torch.inf).flatten().nonzero()[:, 0]
+        v, row, above = (values.expand(nodes.shape).flatten().index_select(0, asked) for values in (nodes, row, log_p))
+        tree, n_rows = self._vertices, self._n_rows
+        places = tree.summed.index_select(0, v).mul_(n_rows).add_(row[:, None])
+        within = self._sums.index_select(0, places.flatten()).log_().view(-1, 2)
+        f = within[:, 0] - within[:, 1] + self._latents(tree.number.index_select(0, v), row)
+        reached = torch.stack(log_sigmoids(f), 1).add_(above[:, None])
+        below = tree.children.index_select(0, v)
+        going = reached.masked_fill(below >= tree.n_nodes, -torch.inf)
 
-    def _mass(self, rows: Tensor, lo: Tensor, hi: Tensor) -> Tensor:
-        """log Σ e^score over the leaves [lo, hi) of rows, (P,)."""
-        scores, begin, wide = self._scores.flatten(), rows * self._n_classes, (hi - lo > WINDOW).nonzero()[:, 0]
-        first, last = -(-lo[wide] // WINDOW), hi[wide] // WINDOW  # the blocks within
-        starts = torch.cat([lo, last * WINDOW])
-        sizes = torch.cat([hi.index_copy(0, wide, first * WINDOW), hi[wide]]) - starts
-        found = log_sums(scores, torch.cat([begin, begin[wide]]) + starts, sizes)
-        before, after = found[: len(lo)], found[len(lo) :]
-        middle = (self._blocks[rows[wide], last] - self._blocks[rows[wide], first]).clamp_(min=1e-300).log_()
-        before[wide] = torch.stack([before[wide], middle, after]).logsumexp(0)
-        return before.to(scores.dtype)
+        shape, pairs = (len(nodes), 2 * nodes.shape[1]), (nodes.numel(), 2)
+        going = log_p.new_full(pairs, -torch.inf).index_copy_(0, asked, going).view(shape)
+        most = int((going > -torch.inf).sum(1).max())
+        best = going.topk(min(width, most), dim=1, sorted=False)
+        on = torch.zeros(shape, dtype=torch.bool, device=nodes.device).scatter_(
+            1, best.indices, best.values > -torch.inf
+        )
+        ended = (~on.view(pairs).index_select(0, asked)).flatten().nonzero()[:, 0]
+        places = below.mul(n_rows).add_(row[:, None])
+        self._end(*(values.flatten().index_select(0, ended) for values in (places, reached, within)))
+        kept = nodes.new_zeros(pairs).index_copy_(0, asked, below).view(shape)
+        return kept.gather(1, best.indices), best.values
 
+    def _end(self, places: Tensor, log_p: Tensor, within: Tensor) -> None:
+        """Leaves that were reached, and sub-trees that are not entered."""
+        factors = (log_p - within).exp_().clamp_(min=torch.finfo(log_p.dtype).tiny)  # not 0, by which ends are known
+        self.factors.view(-1).index_copy_(0, places, factors)
+        self._ends.append((places, log_p))
 
-def _block_sums(scores: Tensor) -> Tensor:
-    """Σ e^score (T, C // WINDOW + 1) before each block of so many leaves, of scores (T, C)."""
-    blocks = scores.shape[1] // WINDOW
-    sums = scores.exp()[:, : blocks * WINDOW].unflatten(1, (blocks, WINDOW)).sum(2).double()
-    return torch.cat([sums.new_zeros(len(sums), 1), sums], 1).cumsum_(1)
+    def outside(self, classes: Tensor) -> Tensor:
+        """(T,) the probability of all ends that hold other classes than those of the row (T, k), mean over the trees.
+
+        `Vertices.spread` has been through the factors, which are overwritten.
+        """
+        tree, n_rows, (_, k) = self._vertices, self._n_rows, classes.shape
+        factors, row = self.factors.view(-1), torch.arange(n_rows, device=classes.device)[:, None]
+        first = tree.n_nodes + tree.n_classes * torch.arange(tree.n_trees, device=classes.device)
+        v, row = (first[:, None, None] + classes).flatten(), row.expand(tree.n_trees, n_rows, k).flatten()
+        while True:  # up to the ends, as far as these may be full
+            up = tree.parent.index_select(0, v)
+            higher = (tree.size.index_select(0, up) <= k) & (factors.index_select(0, up * n_rows + row) > 0)
+            if not bool(higher.any()):
+                break
+            v = torch.where(higher, up, v)
+        places = v * n_rows + row
+        factors.index_copy_(0, places, tree.size.index_select(0, v).to(factors))
+        factors.index_add_(0, places, -torch.ones_like(places).to(factors))  # 0 where all classes are among the k
+        ends, log_p = (torch.cat(parts) for parts in zip(*self._ends, strict=True))
+        p = torch.where(factors.index_select(0, ends) > 0, log_p.double().exp(), 0.0)
+        total: Any = p.new_zeros(n_rows).index_add_(0, ends % n_rows, p)
+        return (total / tree.n_trees).clamp_(max=1.0)

@@ -29,7 +29,7 @@ from gptree.progress import Progress, silent
 from gptree.tree import ClassTree, ForestPaths
 
 #: On a processor rows are predicted so many numbers at a time, but no fewer rows than that.
-PIECE_NUMBERS, PIECE_ROWS = 2**23, 128
+PIECE_NUMBERS, PIECE_ROWS = 2**23, 64
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Latent means of single nodes at single rows: rows that ask the same node are answered by one product."""
+"""Latent means for a search: of all nodes at once, or of single nodes at single rows."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from gptree.inference import NodePredictor
-from gptree.inference.layer import BLOCK_ROWS, Stationary
-from gptree.maths.frozen import Parts
+from gptree.inference.layer import BLOCK_ROWS, NodeLayer, Stationary
+from gptree.maths.frozen import Parts, Rows
 from gptree.tree import ragged
 
 #: Nodes are asked together as if they had as many points, and as if as many rows asked: the next of these numbers.
@@ -20,8 +20,34 @@ MOST_ROWS = 128
 GATHERED, GATHERED_CUDA = 2**19, 2**26
 
 
+class EveryNode:
+    """k⋆ᵀ α of all nodes, which have one draw each and share a kernel.
+
+    Parameters
+    ----------
+    predictor : NodePredictor
+    dtype : torch.dtype
+        What it computes in.
+    parts : Parts
+    known : NodeLayer, optional
+        That of a prediction in the same precision, whose pieces are used instead.
+    """
+
+    def __init__(self, predictor: NodePredictor, dtype: torch.dtype, parts: Parts, known: NodeLayer | None) -> None:
+        self._known = known
+        if known is None:
+            used = predictor.used_rows
+            self._kernel = _kernel(predictor, dtype, parts)
+            nodes, points, weights = _entries(predictor)
+            self._sums = parts.sums(nodes, points, weights.to(dtype), (predictor.n_nodes, len(used)))
+
+    def __call__(self, rows: Rows) -> Tensor:
+        """(nodes, T)."""
+        return self._sums(rows.of(self._kernel)) if self._known is None else self._known.single_draws(rows)
+
+
 class NodeSums:
-    """k⋆ᵀ α of nodes with one draw each and a kernel that all share.
+    """k⋆ᵀ α of nodes with one draw each and a kernel that all share: rows that ask the same node share a product.
 
     Parameters
     ----------
@@ -31,25 +57,16 @@ class NodeSums:
     """
 
     def __init__(self, predictor: NodePredictor, dtype: torch.dtype) -> None:
-        grams, used = predictor.grams, predictor.used_rows
-        X = grams.X.new_empty(len(used), grams.X.shape[1], dtype=dtype)
-        for place, some in zip(X.split(BLOCK_ROWS), used.split(BLOCK_ROWS), strict=True):
-            place.copy_(grams.X[some])
-        parts = Parts()
-        self._kernel = Stationary(copy.deepcopy(grams.kernel).to(dtype), X, parts)
+        used, parts = predictor.used_rows, Parts()
+        self._kernel = _kernel(predictor, dtype, parts)
         parts.shared()
-        nodes, points, weights = [], [], []
-        for p in predictor.posteriors:
-            some = p.weights[0] != 0  # not the padding
-            nodes.append(p.nodes[:, None].expand_as(p.rows)[some])
-            points.append(torch.searchsorted(used, p.rows)[some])
-            weights.append(p.weights[0][some])
-        order = torch.cat(nodes).argsort(stable=True)
-        self._sizes = torch.bincount(torch.cat(nodes), minlength=predictor.n_nodes)
+        nodes, points, weights = _entries(predictor)
+        order = nodes.argsort(stable=True)
+        self._sizes = torch.bincount(nodes, minlength=predictor.n_nodes)
         self._starts = self._sizes.cumsum(0) - self._sizes
         none = used.new_zeros(1)  # for nodes without points
-        self._points = torch.cat([torch.cat(points)[order], none])
-        self._weights = torch.cat([torch.cat(weights)[order].to(dtype), none.to(dtype)])
+        self._points = torch.cat([points[order], none])
+        self._weights = torch.cat([weights[order].to(dtype), none.to(dtype)])
         self._grid = torch.tensor(GRID, device=used.device)
 
     def at(self, nodes: Tensor, rows: Tensor, x: Tensor) -> Tensor:
@@ -81,3 +98,23 @@ class NodeSums:
         place = (place + self._starts[nodes, None]).clamp_(max=len(self._points) - 1)
         weights = self._weights[place].masked_fill_(missing, 0.0)
         return (weights[:, None] @ self._kernel.among(self._points[place], x))[:, 0]
+
+
+def _kernel(predictor: NodePredictor, dtype: torch.dtype, parts: Parts) -> Stationary:
+    """k(X, x⋆) of the rows that posteriors use, which are copied a block at a time."""
+    grams, used = predictor.grams, predictor.used_rows
+    X = grams.X.new_empty(len(used), grams.X.shape[1], dtype=dtype)
+    for place, some in zip(X.split(BLOCK_ROWS), used.split(BLOCK_ROWS), strict=True):
+        place.copy_(grams.X[some])
+    return Stationary(copy.deepcopy(grams.kernel).to(dtype), X, parts)
+
+
+def _entries(predictor: NodePredictor) -> tuple[Tensor, Tensor, Tensor]:
+    """The nodes of all weights, the places of their points among those in use, and the weights, (k,) each."""
+    nodes, points, weights = [], [], []
+    for p in predictor.posteriors:
+        some = p.weights[0] != 0  # not the padding
+        nodes.append(p.nodes[:, None].expand_as(p.rows)[some])
+        points.append(torch.searchsorted(predictor.used_rows, p.rows)[some])
+        weights.append(p.weights[0][some])
+    return torch.cat(nodes), torch.cat(points), torch.cat(weights)

@@ -30,8 +30,8 @@ class ForestPaths(nn.Module):
         How many nodes there are. Some may be in no tree any more, since classes were removed.
     """
 
-    edges: Tensor
-    """Of all levels from the top, the place of their decisions among those of all nodes, left ones first."""
+    nodes: Tensor
+    """Those of all levels from the top."""
     inner: Tensor
     """The edges of a level that lead to the nodes of the next one, level by level from the top."""
     leaf_edges: Tensor
@@ -62,10 +62,9 @@ class ForestPaths(nn.Module):
 
         self.sizes = [2 * len(level) for level in levels]
         leaf_edges = np.zeros((len(trees), self.n_classes), dtype=np.int64)
-        edges, inner, leaves, children, done = [], [], [], [], 0
+        inner, leaves, children, done = [], [], [], 0
         for level in levels:
             leaf, to = is_leaf[:, level].ravel(), target[:, level].ravel()
-            edges += [numbers[level], n_nodes + numbers[level]]
             leaf_edges[np.tile(owner[level], 2)[leaf], to[leaf]] = done + np.flatnonzero(leaf)
             done += len(to)
             below = np.empty((~leaf).sum(), dtype=np.int64)
@@ -80,7 +79,7 @@ class ForestPaths(nn.Module):
         place = np.zeros(n_nodes, dtype=np.int64)
         place[upwards] = np.arange(len(upwards))
         tensors = {
-            "edges": _joined(edges),
+            "nodes": _joined(numbers[level] for level in levels),
             "inner": _joined(inner),
             "leaf_edges": leaf_edges.ravel(),
             "leaf_classes": _joined(reversed(leaves)),
@@ -95,17 +94,14 @@ class ForestPaths(nn.Module):
 
         Sums of probabilities run from the leaves up.
         """
-        leaves = scores.mT.index_select(0, self.leaf_classes).split(self.leaf_counts[::-1])
+        leaves = scores.mT.contiguous().index_select(0, self.leaf_classes).split(self.leaf_counts[::-1])
         level = leaves[0][:0] if leaves else scores.mT[:0]
-        lefts, rights = [], []
+        odds = [level[:0]]
         for leaf, child in zip(leaves, self.leads_to.split(self.sizes[::-1]), strict=True):
             left, right = torch.cat([leaf, level]).index_select(0, child).chunk(2)
-            lefts.append(left)
-            rights.append(right)
+            odds.append(torch.where(left == right, 0.0, left - right))  # −∞ on both sides says nothing
             level = log_add_exp(left, right)
-        left, right = torch.cat([level[:0], *lefts]), torch.cat([level[:0], *rights])
-        odds = torch.where(left == right, 0.0, left - right)  # −∞ on both sides says nothing
-        return odds.index_select(0, self.place)
+        return torch.cat(odds).index_select(0, self.place)
 
     def class_log_probabilities(self, log_left: Tensor, log_right: Tensor) -> Tensor:
         """log p(c), the mean over the trees of the products along the path of c, (T, C).
@@ -115,22 +111,22 @@ class ForestPaths(nn.Module):
         log_left, log_right : tensors (nodes, T)
             The log-probabilities of going left and right; −∞ is allowed.
         """
-        decisions = torch.cat([log_left, log_right]).index_select(0, self.edges).split(self.sizes)
         inner = self.inner.split([*(size // 2 for size in self.sizes[1:]), 0][: len(self.sizes)])
         above = log_left.new_zeros(self.n_trees, log_left.shape[1])  # log-probability of reaching each node of a level
         passed = []
-        for decision, below in zip(decisions, inner, strict=True):
+        for nodes, below in zip(self.nodes.split([size // 2 for size in self.sizes]), inner, strict=True):
             # paper (9)
-            both = torch.cat([above, above]) + decision
+            both = torch.cat([above + side.index_select(0, nodes) for side in (log_left, log_right)])
             passed.append(both)
             above = both.index_select(0, below)
         if not passed:
             return above[:1].mT
-        by_class = torch.cat(passed).index_select(0, self.leaf_edges)
-        if self.n_trees == 1:
-            return by_class.mT
-        by_tree = by_class.unflatten(0, (self.n_trees, self.n_classes))
-        return (by_tree.logsumexp(0) - math.log(self.n_trees)).mT
+        by_edge, total = torch.cat(passed), None
+        for edges in self.leaf_edges.split(self.n_classes):
+            by_class = by_edge.index_select(0, edges)
+            total = by_class if total is None else log_add_exp(total, by_class)
+        assert total is not None
+        return (total if self.n_trees == 1 else total - math.log(self.n_trees)).mT
 
 
 def _lower(tree: ClassTree, start: int, child: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
