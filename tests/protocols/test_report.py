@@ -102,13 +102,13 @@ def write_run(folder: Path, rows: list[Row], details: list[Row] | None = None, e
 @pytest.fixture
 def no_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
     """For tests of the words and tables alone: drawing is most of the work."""
-    for module in ("markup", "report"):
+    for module in ("markup", "report_charts"):
         monkeypatch.setattr(f"gptree.protocols.{module}.inline_svg", lambda *_, **__: "")
     axes = MagicMock()
     axes.figure.figure = Figure()
     drawing = {"axes": axes, "plot_tree": Figure(), "plot_reliability": None, "draw_trade_off": None}
     for name, result in {**drawing, "draw_confusion": None}.items():
-        monkeypatch.setattr(f"gptree.protocols.report.{name}", lambda *_, result=result, **__: result)
+        monkeypatch.setattr(f"gptree.protocols.report_charts.{name}", lambda *_, result=result, **__: result)
 
 
 @pytest.fixture(scope="module")
