@@ -189,6 +189,26 @@ def test_the_surer_the_answer_the_less_it_says(fitted: Any) -> None:
     assert coverage(answers[2].members, y) > 0.89
 
 
+def test_groups_after_growth() -> None:
+    """Four draws, as above; and the groups are those of the tree that has grown."""
+    right = []
+    for seed in range(4):
+        draw = Draw(200 + seed)
+        model = GPForestClassifier(n_estimators=2, random_state=0, growth=Growth(3, 4)).fit(*draw.rows(range(5), 6))
+        model.add_classes(*draw.rows(range(5, CLASSES), 4)).add_examples(*draw.rows([0, 6], 2))
+        X, y = draw.rows(range(CLASSES), TEST_ROWS)
+        answer = model.predict_coarse(X, 0.95)
+        right.append(coverage(answer.members, y))
+        for vertex, members in zip(answer.vertex, answer.members, strict=True):
+            assert set(np.flatnonzero(members)) == set(model.tree_.members(int(vertex)))
+    assert np.mean(right) > 0.89
+    answer = model.remove_classes([6]).predict_coarse(X, 0.95)
+    assert answer.members.shape == (len(X), CLASSES - 1)
+    np.testing.assert_allclose(
+        answer.probability, np.where(answer.members.all(1), 1.0, (model.predict_proba(X) * answer.members).sum(1))
+    )
+
+
 def test_a_given_hierarchy_gives_the_groups() -> None:
     draw = Draw(5)
     model = GPForestClassifier(random_state=0, tree=[[[0, 1], 2], [3, 4]]).fit(*draw.rows(range(5), 6))
