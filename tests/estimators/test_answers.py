@@ -87,6 +87,29 @@ def test_sets_cover_after_growth() -> None:
     assert np.mean(every) < 0.98
 
 
+@pytest.mark.parametrize("growth", [None, Growth(3, 5)], ids=["plain", "grown"])
+def test_wrong_labels_do_not_make_sets_of_all_classes(growth: Growth | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Six draws with 20 % wrong labels: coverage as above, by sets of half the size that trust in labels gives."""
+    found, sizes, trusting = [], [], []
+    for seed in range(6):
+        draw = Draw(300 + seed)
+        X, y = draw.rows(range(CLASSES), 10)
+        wrong = np.arange(len(y)) % 5 == 4
+        given = np.where(wrong, (y + draw.random.integers(1, CLASSES, len(y))) % CLASSES, y)
+        base = np.ones(len(y), bool) if growth is None else given < 5
+        model = GPTreeClassifier(random_state=0, growth=growth).fit(X[base], given[base])
+        model = model if growth is None else model.add_classes(X[~base], given[~base])
+        X_new, y_new = draw.rows(range(CLASSES), TEST_ROWS)
+        sets = model.predict_set(X_new)
+        found.append(coverage(sets, y_new))
+        sizes.append(sets.sum(1).mean())
+        with monkeypatch.context() as patch:
+            patch.setattr("gptree.estimators.answers._beliefs", lambda own, n_classes: None)
+            trusting.append(model.predict_set(X_new).sum(1).mean())
+    assert np.mean(found) > 0.9 - 3 * np.std(found) / np.sqrt(len(found))
+    assert np.mean(sizes) < 0.5 * np.mean(trusting)
+
+
 def test_every_class_is_covered(fitted: Any) -> None:
     """12 examples a class: 1 of 13 is missed, 0.923. 320 rows of 8 classes, one threshold each."""
     model, X, y = fitted
