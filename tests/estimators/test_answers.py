@@ -87,6 +87,29 @@ def test_sets_cover_after_growth() -> None:
     assert np.mean(every) < 0.98
 
 
+@pytest.mark.parametrize("growth", [None, Growth(3, 5)], ids=["plain", "grown"])
+def test_wrong_labels_do_not_make_sets_of_all_classes(growth: Growth | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Six draws with 20 % wrong labels: coverage as above, by sets of half the size that trust in labels gives."""
+    found, sizes, trusting = [], [], []
+    for seed in range(6):
+        draw = Draw(300 + seed)
+        X, y = draw.rows(range(CLASSES), 10)
+        wrong = np.arange(len(y)) % 5 == 4
+        given = np.where(wrong, (y + draw.random.integers(1, CLASSES, len(y))) % CLASSES, y)
+        base = np.ones(len(y), bool) if growth is None else given < 5
+        model = GPTreeClassifier(random_state=0, growth=growth).fit(X[base], given[base])
+        model = model if growth is None else model.add_classes(X[~base], given[~base])
+        X_new, y_new = draw.rows(range(CLASSES), TEST_ROWS)
+        sets = model.predict_set(X_new)
+        found.append(coverage(sets, y_new))
+        sizes.append(sets.sum(1).mean())
+        with monkeypatch.context() as patch:
+            patch.setattr("gptree.estimators.answers._beliefs", lambda own, n_classes: None)
+            trusting.append(model.predict_set(X_new).sum(1).mean())
+    assert np.mean(found) > 0.9 - 3 * np.std(found) / np.sqrt(len(found))
+    assert np.mean(sizes) < 0.5 * np.mean(trusting)
+
+
 def test_every_class_is_covered(fitted: Any) -> None:
     """12 examples a class: 1 of 13 is missed, 0.923. 320 rows of 8 classes, one threshold each."""
     model, X, y = fitted
@@ -187,6 +210,26 @@ def test_the_surer_the_answer_the_less_it_says(fitted: Any) -> None:
     assert (sizes[1] <= sizes[2]).all()
     assert sizes[0].sum() < sizes[2].sum()
     assert coverage(answers[2].members, y) > 0.89
+
+
+def test_groups_after_growth() -> None:
+    """Four draws, as above; and the groups are those of the tree that has grown."""
+    right = []
+    for seed in range(4):
+        draw = Draw(200 + seed)
+        model = GPForestClassifier(n_estimators=2, random_state=0, growth=Growth(3, 4)).fit(*draw.rows(range(5), 6))
+        model.add_classes(*draw.rows(range(5, CLASSES), 4)).add_examples(*draw.rows([0, 6], 2))
+        X, y = draw.rows(range(CLASSES), TEST_ROWS)
+        answer = model.predict_coarse(X, 0.95)
+        right.append(coverage(answer.members, y))
+        for vertex, members in zip(answer.vertex, answer.members, strict=True):
+            assert set(np.flatnonzero(members)) == set(model.tree_.members(int(vertex)))
+    assert np.mean(right) > 0.89
+    answer = model.remove_classes([6]).predict_coarse(X, 0.95)
+    assert answer.members.shape == (len(X), CLASSES - 1)
+    np.testing.assert_allclose(
+        answer.probability, np.where(answer.members.all(1), 1.0, (model.predict_proba(X) * answer.members).sum(1))
+    )
 
 
 def test_a_given_hierarchy_gives_the_groups() -> None:

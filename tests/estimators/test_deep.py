@@ -311,6 +311,8 @@ def test_growing_is_that_of_the_head() -> None:
         assert model.novelty_threshold(0.2) == twin.novelty_threshold(0.2)
         assert np.array_equal(model.suggest(both, n=3), twin.suggest(model.embed(both), 3))
         assert model.explain(both[:1], 1)[0].label == twin.explain(model.embed(both[:1]))[0].label
+        latent = model.posterior(both[:4], nodes=[0, 3]), twin.posterior(model.embed(both[:4]), nodes=[0, 3])
+        assert np.array_equal(latent[0].covariance, latent[1].covariance)
         assert len(model.memory_) == len(twin.memory_)
         model.rename_class("five", "5").merge_classes(["5", "six"], "many")
         model.add_examples(both[later[:2]], ["many"] * 2).remove_classes(["many"])

@@ -12,7 +12,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import check_estimator
 
-from gptree import CoordinateAscent, Gibbs, GPForestClassifier, GPTreeClassifier, InducingPoints, SubsetOfData
+from gptree import CoordinateAscent, Gibbs, GPForestClassifier, GPTreeClassifier, Growth, InducingPoints, SubsetOfData
+from small_sizes import small_random_features
 
 X_TRAIN, X_TEST, Y_TRAIN, Y_TEST = train_test_split(
     *load_digits(return_X_y=True), train_size=250, test_size=300, random_state=0
@@ -20,11 +21,15 @@ X_TRAIN, X_TEST, Y_TRAIN, Y_TEST = train_test_split(
 
 
 @pytest.mark.parametrize(
-    "estimator", [GPTreeClassifier(), GPForestClassifier(n_estimators=2, prior_mean="lda")], ids=["tree", "forest"]
+    "estimator",
+    [GPTreeClassifier(), GPForestClassifier(), GPTreeClassifier(growth=Growth(exemplars=3))],
+    ids=["tree", "forest", "growth"],
 )
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
 def test_passes_all_of_check_estimator(estimator):
-    check_estimator(estimator)
+    """Those of `sample_weight` among them; none is expected to fail."""
+    with small_random_features():
+        check_estimator(estimator)
 
 
 @pytest.mark.parametrize(

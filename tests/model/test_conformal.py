@@ -12,27 +12,32 @@ from hypothesis import strategies as st
 from gptree.model.conformal import class_thresholds, informative, probability_threshold, supported_coverage
 
 
-def slow_threshold(own: list[float], y: list[int], coverage: float) -> float:
+def slow_threshold(own: list[float], y: list[int], coverage: float, beliefs: list[float]) -> float:
     """The largest value for which the rows below it and one more, of the smallest class, weigh little enough."""
-    weights = [1 / y.count(c) for c in y]
+    weights = [b / y.count(c) for c, b in zip(y, beliefs, strict=True)]
+    new = max(1 / y.count(c) for c in y)
     best = -math.inf
     for t in own:
         below = sum(w for w, p in zip(weights, own, strict=True) if p < t)
-        if below + max(weights) <= (1 - coverage) * (sum(weights) + max(weights)) + 1e-9 * sum(weights):
+        if below + new <= (1 - coverage) * (sum(weights) + new) + 1e-9 * sum(weights):
             best = max(best, t)
     return best
 
 
+EIGHTHS = st.integers(0, 8).map(lambda k: k / 8)
+
+
 @given(
-    rows=st.lists(st.tuples(st.integers(0, 8).map(lambda k: k / 8), st.integers(0, 3)), min_size=1, max_size=25),
+    rows=st.lists(st.tuples(EIGHTHS, st.integers(0, 3), EIGHTHS), min_size=1, max_size=25),
     coverage=st.sampled_from([0.1, 0.5, 0.75, 0.8, 0.9]),
 )
 @settings(max_examples=150, deadline=None)
-def test_threshold_is_the_slow_one(rows: list[tuple[float, int]], coverage: float) -> None:
-    own, y = map(list, zip(*rows, strict=True))
-    found = probability_threshold(np.array(own), np.array(y), coverage)
-    assert found == slow_threshold(own, y, coverage)
-    assert np.isneginf(found) == (coverage > supported_coverage(np.array(y)) + 1e-6)
+def test_threshold_is_the_slow_one(rows: list[tuple[float, int, float]], coverage: float) -> None:
+    own, y, beliefs = map(list, zip(*rows, strict=True))
+    for r, believed in ([1.0] * len(y), None), (beliefs, np.array(beliefs)):
+        found = probability_threshold(np.array(own), np.array(y), coverage, believed)
+        assert found == slow_threshold(own, y, coverage, r)
+        assert np.isneginf(found) == (coverage > supported_coverage(np.array(y), believed) + 1e-6)
 
 
 def test_ranks_by_hand() -> None:
@@ -62,9 +67,15 @@ def test_classes_have_their_own_threshold_or_share_one() -> None:
     thresholds, few = class_thresholds(own, y, 4, 0.8)
     assert few.tolist() == [False, True, False, True]
     assert np.isfinite(thresholds).all()  # three examples alone do not support so much
-    assert thresholds[0] == slow_threshold(own[y == 0].tolist(), [0] * 12, 0.8)
+    assert thresholds[0] == slow_threshold(own[y == 0].tolist(), [0] * 12, 0.8, [1.0] * 12)
     together = np.isin(y, [1, 3])
-    assert thresholds[1] == thresholds[3] == slow_threshold(own[together].tolist(), y[together].tolist(), 0.8)
+    shared = own[together].tolist(), y[together].tolist(), 0.8
+    assert thresholds[1] == thresholds[3] == slow_threshold(*shared, [1.0] * 6)
+    beliefs = np.where(own < 0.4, 0.1, 1.0)
+    thresholds, few = class_thresholds(own, y, 4, 0.8, beliefs)
+    assert few.tolist() == [False, True, False, True]
+    assert thresholds[2] == slow_threshold(own[y == 2].tolist(), [2] * 20, 0.8, beliefs[y == 2].tolist())
+    assert thresholds[1] == slow_threshold(*shared, beliefs[together].tolist())
 
 
 def test_only_examples_say_nothing() -> None:

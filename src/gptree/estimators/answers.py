@@ -7,10 +7,12 @@ import warnings
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 
 from gptree.estimators.base import TreeEstimator
 from gptree.estimators.known_rows import known_rows
 from gptree.estimators.state import FittedState
+from gptree.experts.wrong_labels import label_beliefs
 from gptree.inference import PredictAt
 from gptree.model.conformal import class_thresholds, informative, probability_threshold, supported_coverage
 from gptree.tree import ClassTree
@@ -34,7 +36,8 @@ class AnswersMixin(TreeEstimator):
         """Classes among which the right one is, for a share `coverage` of rows.
 
         A conformal set: the classes that are at least as probable as a threshold, and always the most probable one. The
-        threshold comes from the training examples, each scored without itself. Classes count equally.
+        threshold comes from the training examples, each scored without itself. Classes count equally, and examples by
+        the belief in their labels.
 
         Parameters
         ----------
@@ -123,11 +126,12 @@ def _thresholds(state: FittedState, predict_at: PredictAt, coverage: float, by_c
         )
     usable = informative(known.y)
     own, y = known.own[usable], known.y[usable]
+    beliefs = _beliefs(own, len(state.classes))
     if not by_class:
-        threshold = np.array([probability_threshold(own, y, coverage)])
-        _warn_of_too_few(threshold, y, coverage)
+        threshold = np.array([probability_threshold(own, y, coverage, beliefs)])
+        _warn_of_too_few(threshold, y, coverage, beliefs)
         return threshold
-    thresholds, few = class_thresholds(own, y, len(state.classes), coverage)
+    thresholds, few = class_thresholds(own, y, len(state.classes), coverage, beliefs)
     if few.any():
         needed = math.ceil(coverage / (1.0 - coverage) - 1e-9)
         warnings.warn(
@@ -136,13 +140,21 @@ def _thresholds(state: FittedState, predict_at: PredictAt, coverage: float, by_c
             UserWarning,
             stacklevel=3,
         )
-        _warn_of_too_few(thresholds[few], y[few[y]], coverage)
+        among = few[y]
+        _warn_of_too_few(thresholds[few], y[among], coverage, None if beliefs is None else beliefs[among])
     return thresholds
 
 
-def _warn_of_too_few(thresholds: np.ndarray, y: np.ndarray, coverage: float) -> None:
+def _beliefs(own: np.ndarray, n_classes: int) -> np.ndarray | None:
+    """That labels of these left-out log-probabilities (n,) are right, if some seem to be wrong."""
+    p = torch.as_tensor(own, dtype=torch.float64).exp()
+    _, beliefs = label_beliefs(p, n_classes, torch.ones_like(p, dtype=torch.bool))
+    return None if beliefs is None else beliefs.numpy()
+
+
+def _warn_of_too_few(thresholds: np.ndarray, y: np.ndarray, coverage: float, beliefs: np.ndarray | None) -> None:
     if np.isneginf(thresholds).any():
-        most = np.floor(1000 * supported_coverage(y)) / 1000
+        most = np.floor(1000 * supported_coverage(y, beliefs)) / 1000
         warnings.warn(
             f"{len(y)} left-out examples support a coverage of up to {most:g}; asked for {coverage:g}, every class "
             "is in every set. Ask for less, or give more examples.",

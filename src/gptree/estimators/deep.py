@@ -378,6 +378,7 @@ class DeepGPTreeClassifier(SettingsParameters, ClassifierMixin, BaseEstimator):
     novelty_threshold = of_classifier("novelty_threshold")
     suggest = of_classifier("suggest")
     explain = of_classifier("explain")
+    posterior = of_classifier("posterior")
     journal_ = of_fitted_classifier("journal_")
     sessions_ = of_fitted_classifier("sessions_")
     memory_ = of_fitted_classifier("memory_")

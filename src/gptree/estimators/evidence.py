@@ -3,8 +3,8 @@
 With prior s k the latent function is a = √(s / s₀) times one with prior s₀ k. So nodes are fitted at s₀ only, without
 one fold of rows, and f = μ + a g is tried at the rows of the fold for the a of every scale. Nothing that is asked about
 them has seen them: experts are fitted to the other rows, with the settings that all rows chose, and so are prior
-means and the tree. Left-out predictions without new fits would not do: the prior means of the other rows contain the
-row that is left out, and are wrong on the other side of it.
+means and the tree. Left-out predictions without new fits (`gptree.model.cavities`) would not do with few rows a class:
+the prior means of the other rows contain the row that is left out, and are wrong on the other side of it.
 """
 
 from __future__ import annotations
