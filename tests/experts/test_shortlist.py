@@ -23,9 +23,10 @@ from gptree.experts import (
     lda,
     lda_moments,
     pool,
+    scorers,
     shortlist,
 )
-from gptree.experts.scorers import with_tail
+from gptree.experts.scorers import GROUP, ClassPoints, best_classes, with_tail
 from gptree.experts.shortlist import left_out_masses, tail_slope
 
 COUNTS = {"equal": [4] * 12, "unequal": [1, 1, 2, 3, 9, 30, *[4] * 6]}
@@ -178,3 +179,39 @@ def test_many_degrees_of_freedom_spare_a_product(monkeypatch: pytest.MonkeyPatch
             n = int(kept[c].sum())
             penalty = steady.count_penalties[0] * np.log1p(1 / n)
             assert float(found[i, c]) == pytest.approx(-0.5 * (n / (n + 1) * distance + penalty), abs=2e-3)
+
+
+@pytest.mark.parametrize("n_classes", [3, 40, 13 * GROUP, 13 * GROUP + 5, 40 * GROUP])
+def test_the_best_classes_of_groups_are_the_best_of_all(n_classes: int) -> None:
+    scores = torch.randn(7, n_classes, generator=torch.Generator().manual_seed(n_classes))
+    assert torch.equal(best_classes(scores, 6), scores.argsort(1, descending=True)[:, :6])
+
+
+@pytest.mark.parametrize("counts", COUNTS)
+@pytest.mark.parametrize("in_order", [True, False])
+def test_rows_that_share_products_get_the_scores_of_single_ones(
+    counts: str, in_order: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And both are those of loops, with rows of any number on the shortlist, points hidden and weighted."""
+    X, y = blobs(COUNTS[counts], 6, seed=3)
+    if not in_order:
+        X, y = X.flip(0), y.flip(0)
+    weights = 0.5 + torch.arange(len(y)).double() % 3
+    masses = torch.zeros(12, dtype=X.dtype).index_add_(0, y, weights)
+    points, random = ClassPoints(X, y, weights, masses), torch.Generator().manual_seed(0)
+    classes = torch.stack([torch.randperm(12, generator=random)[:4] for _ in X])
+
+    def found() -> torch.Tensor:
+        return points.scores(X, classes, 9.0, 0.7, hidden=lambda rows, members: rows[:, None] == members)
+
+    shared = found()
+    assert points._shared_products(X, classes.flatten()) is not None
+    monkeypatch.setattr(scorers, "SHARED", 0)
+    assert points._shared_products(X, classes.flatten()) is None
+    torch.testing.assert_close(shared, found(), rtol=0, atol=1e-12)
+    for i, asked in enumerate(classes.tolist()):
+        for place, c in enumerate(asked):
+            members = [j for j in range(len(y)) if y[j] == c and j != i]
+            total = sum(float(weights[j]) * np.exp(9.0 * (float(X[i] @ X[j]) - 1)) for j in members)
+            expected = 0.7 * np.log(total / float(masses[c])) if members else -np.inf
+            assert float(shared[i, place]) == pytest.approx(expected, abs=1e-10)

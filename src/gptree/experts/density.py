@@ -200,15 +200,14 @@ def _log_means(g: Tensor, labels: Tensor, weights: Tensor, masses: Tensor, sharp
     The largest term of a column is taken out of the sum before exponentiating. A class whose terms all vanish
     beside it, or are masked, gets the smallest positive number instead of 0.
     """
-    top = g.max(0).values
+    top = g.amax(0)
     top = torch.where(top.isfinite(), top, 1)
-    below = g - top
     tiny = torch.finfo(g.dtype).tiny
     scores = g.new_empty(len(sharpnesses), g.shape[1], len(masses))
     terms = torch.empty_like(g)
     weighted = bool((weights != 1).any())
     for k, sharpness in enumerate(sharpnesses):
-        torch.mul(below, sharpness, out=terms).exp_()
+        torch.sub(g, top, out=terms).mul_(sharpness).exp_()
         if weighted:
             terms.mul_(weights[:, None])
         sums = g.new_zeros(len(masses), g.shape[1]).index_add_(0, labels, terms)

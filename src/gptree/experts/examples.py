@@ -204,9 +204,13 @@ class Examples:
         left[alone, self.y[rows[alone]]] -= torch.where(self.usable, self.weights, self.counts[self.y])[rows[alone]]
         return left
 
-    def chunks(self) -> tuple[Tensor, ...]:
-        """All rows in pieces whose scores are computed at a time; a piece meets few folds."""
-        return row_chunks(stable_order(self.folds), self.n_classes)
+    def chunks(self, position: Tensor | None = None) -> tuple[Tensor, ...]:
+        """All rows in pieces whose scores are computed at a time; a piece meets few folds.
+
+        With a `position` (C,) of each class, neighbours come together: they ask for the same classes.
+        """
+        keys = self.folds if position is None else self.folds * self.n_classes + position[self.y]
+        return row_chunks(stable_order(keys), self.n_classes)
 
     def blocks(self) -> tuple[Tensor, ...]:
         """All rows in order, so many at a time that copies of their features are no burden."""
