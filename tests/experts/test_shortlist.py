@@ -21,7 +21,6 @@ from gptree.experts import (
     Pool,
     density,
     lda,
-    lda_moments,
     pool,
     scorers,
     shortlist,
@@ -42,7 +41,7 @@ def examples_of(counts: str, weighted: bool = False) -> Examples:
 def fit(
     examples: Examples, monkeypatch: pytest.MonkeyPatch, size: int, experts: Pool = POOL
 ) -> tuple[FittedShortlist, torch.Tensor]:
-    for module in (lda, lda_moments, density):
+    for module in (lda, density):
         monkeypatch.setattr(module, "MANY_CLASSES", 5)
     found = replace(experts, shortlist=size).fit(examples)
     assert isinstance(found.expert, FittedShortlist)
@@ -69,7 +68,7 @@ def test_a_shortlist_of_all_classes_is_the_whole_pool(
 def test_a_shortlist_is_for_many_classes_and_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     examples = examples_of("equal")
     whole = POOL.fit(examples)
-    for module in (lda, lda_moments, density, pool, shortlist):
+    for module in (lda, density, pool, shortlist):
         monkeypatch.setattr(module, "MANY_CLASSES", 5)
     single = POOL.fit(examples)
     assert type(single.expert) is FittedPool
@@ -153,10 +152,10 @@ def test_many_degrees_of_freedom_spare_a_product(monkeypatch: pytest.MonkeyPatch
     """δᵀAr is rᵀAr for all classes but the own, whose score is exact."""
     examples = examples_of("equal")
     exact = LDA((0.3,)).fit(examples)
-    for module in (lda, lda_moments, density):
+    for module in (lda, density):
         monkeypatch.setattr(module, "MANY_CLASSES", 5)
     scorer = lda._Scorer(LDA((0.3,)), examples)
-    assert scorer.x.dtype == torch.float32
+    assert scorer.means.dtype == torch.float32
     rows = torch.arange(len(examples))
     slow = scorer.scores((0.3,), rows)[0]
     torch.testing.assert_close(
@@ -168,13 +167,13 @@ def test_many_degrees_of_freedom_spare_a_product(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(lda, "STEADY_FREEDOM", 0.0)
     steady = lda._Scorer(LDA((0.3,)), examples)
     found = steady.scores((0.3,), rows)[0]
-    own = examples.y[:, None]
+    own, x = examples.y[:, None], steady.moments.coordinates(examples.X)
     torch.testing.assert_close(found.gather(1, own), slow.gather(1, own), rtol=0, atol=1e-3)
     for i in rows.tolist():
         fold = int(examples.folds[i])
         kept = [(examples.folds != fold) & (examples.y == c) for c in range(12)]
         for c in {0, 7} - {int(examples.y[i])}:
-            delta = steady.x[i] - steady.x[kept[c]].mean(0)
+            delta = x[i] - x[kept[c]].mean(0)
             distance = float((delta.square() * steady.A[0]).sum() + steady.downdate[i, 0] * steady.rAr[i, 0] ** 2)
             n = int(kept[c].sum())
             penalty = steady.count_penalties[0] * np.log1p(1 / n)
