@@ -25,7 +25,7 @@ def working_dtype(points: int, dtype: torch.dtype) -> torch.dtype:
 
 def check_unit_length(X: Tensor) -> None:
     """Raise a ValueError if features are longer than one; shorter ones, such as zero, are harmless."""
-    longest = float(X.square().sum(1).max().sqrt())
+    longest = float(torch.linalg.vector_norm(X, dim=1).max())  # no copy of them
     if longest > 1 + 1e-3:
         raise ValueError(f"features must be of unit length; one has length {longest:.4g}. Normalise them first.")
 
