@@ -33,7 +33,7 @@ from gptree.incremental import episodes, exemplars
 from gptree.inference import CoordinateAscent
 from gptree.model import beam as beam_search
 from gptree.model import node_sums
-from gptree.tree import PathSums, node_log_odds
+from gptree.tree import PathSums, node_log_odds, path_sums
 from tree.random_trees import random_tree
 
 C, D = 30, 8
@@ -238,14 +238,19 @@ def test_what_does_not_change_a_model_of_more_than_1500_rows() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
-def test_sums_along_paths_are_the_log_odds_of_the_nodes(dtype: torch.dtype) -> None:
+@pytest.mark.parametrize("block", [1, 4, 23, path_sums.BLOCK])
+def test_sums_along_paths_are_the_log_odds_of_the_nodes(
+    dtype: torch.dtype, block: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(path_sums, "BLOCK", block)
     scores = 5 * torch.randn(40, 23, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     scores[3] *= 200  # beyond what exponentials hold
     scores[4, :3] = -torch.inf
     classes = torch.arange(40) % 20 + 3
     for seed in range(3):
         tree = random_tree(23, seed)
-        odds, log_p = PathSums(tree, scores.device).log_odds(scores.to(dtype), classes)
+        below = (scores - scores.amax(1, keepdim=True)).to(dtype)
+        odds, log_p = PathSums(tree, scores.device).log_odds(below, below.exp(), classes)
         every, start = node_log_odds(tree, scores), 0
         for row, c in enumerate(classes.tolist()):
             position = int(tree.position[c])

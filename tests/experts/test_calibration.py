@@ -222,6 +222,11 @@ class TestPoolWeights:
         weights = pool_weights(logs, y, counts=counts)
         monkeypatch.setattr(pool, "MAX_STEPS", steps)
         torch.testing.assert_close(pool_weights(logs, y, counts=counts), weights, rtol=0, atol=1e-7)
+        monkeypatch.setattr(pool, "LOGS_AT_A_TIME", 7 * 5 * K)  # seven rows after the other
+        torch.testing.assert_close(pool_weights(logs, y, counts=counts), weights, rtol=0, atol=1e-7)
+        plain = robust_weights(logs, y, counts)
+        monkeypatch.undo()
+        torch.testing.assert_close(plain, robust_weights(logs, y, counts), rtol=0, atol=1e-7)
 
     @pytest.mark.parametrize("K", [2, 4])
     def test_any_loss_can_be_minimised(self, K):

@@ -191,6 +191,8 @@ def test_inner_products_in_single_precision_beyond_a_number_of_points() -> None:
 def test_rows_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(products, "CHUNK_SIZE", 10)
     device = torch.device("cpu")
+    assert [len(part) for part in products.chunks(100, 5, device)] == [products.LEAST_ROWS, products.LEAST_ROWS, 4]
+    monkeypatch.setattr(products, "LEAST_ROWS", 1)
     assert [len(part) for part in products.chunks(5, 5, device)] == [2, 2, 1]
     assert [len(part) for part in products.chunks(3, 11, device)] == [1, 1, 1]
 
@@ -221,6 +223,8 @@ def test_features_of_unit_length_up_to_a_thousandth(length: float, fine: bool) -
 def test_densities_and_ridges_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     fits = [expert.fit(EXAMPLES) for expert in (KernelDensity(), KernelRidge())]
     monkeypatch.setattr(products, "CHUNK_SIZE", 40)  # two rows at a time
+    monkeypatch.setattr(products, "LEAST_ROWS", 1)
+    monkeypatch.setattr(density, "TERMS", 10)  # and five points
     for expert, whole in zip((KernelDensity(), KernelRidge()), fits, strict=True):
         pieces = expert.fit(EXAMPLES)
         torch.testing.assert_close(pieces.left_out, whole.left_out, rtol=0, atol=1e-10)

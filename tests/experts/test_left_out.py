@@ -123,6 +123,7 @@ class TestEveryExpert:
         monkeypatch.setattr("gptree.experts.examples.CHUNK_SIZE", 20)
         monkeypatch.setattr("gptree.experts.examples.CHUNK_ROWS", 1)
         monkeypatch.setattr("gptree.experts.products.CHUNK_SIZE", 40)
+        monkeypatch.setattr("gptree.experts.products.LEAST_ROWS", 1)
         chunked = expert.fit(examples)
         torch.testing.assert_close(chunked.left_out, whole.left_out, **EXACT)
         X, _ = blobs([5, 5], 7, seed=3)

@@ -21,11 +21,11 @@ from gptree.experts import (
     Pool,
     density,
     lda,
-    lda_moments,
     pool,
+    scorers,
     shortlist,
 )
-from gptree.experts.scorers import with_tail
+from gptree.experts.scorers import GROUP, ClassPoints, best_classes, with_tail
 from gptree.experts.shortlist import left_out_masses, tail_slope
 
 COUNTS = {"equal": [4] * 12, "unequal": [1, 1, 2, 3, 9, 30, *[4] * 6]}
@@ -41,7 +41,7 @@ def examples_of(counts: str, weighted: bool = False) -> Examples:
 def fit(
     examples: Examples, monkeypatch: pytest.MonkeyPatch, size: int, experts: Pool = POOL
 ) -> tuple[FittedShortlist, torch.Tensor]:
-    for module in (lda, lda_moments, density):
+    for module in (lda, density):
         monkeypatch.setattr(module, "MANY_CLASSES", 5)
     found = replace(experts, shortlist=size).fit(examples)
     assert isinstance(found.expert, FittedShortlist)
@@ -68,7 +68,7 @@ def test_a_shortlist_of_all_classes_is_the_whole_pool(
 def test_a_shortlist_is_for_many_classes_and_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     examples = examples_of("equal")
     whole = POOL.fit(examples)
-    for module in (lda, lda_moments, density, pool, shortlist):
+    for module in (lda, density, pool, shortlist):
         monkeypatch.setattr(module, "MANY_CLASSES", 5)
     single = POOL.fit(examples)
     assert type(single.expert) is FittedPool
@@ -152,10 +152,10 @@ def test_many_degrees_of_freedom_spare_a_product(monkeypatch: pytest.MonkeyPatch
     """δᵀAr is rᵀAr for all classes but the own, whose score is exact."""
     examples = examples_of("equal")
     exact = LDA((0.3,)).fit(examples)
-    for module in (lda, lda_moments, density):
+    for module in (lda, density):
         monkeypatch.setattr(module, "MANY_CLASSES", 5)
     scorer = lda._Scorer(LDA((0.3,)), examples)
-    assert scorer.x.dtype == torch.float32
+    assert scorer.means.dtype == torch.float32
     rows = torch.arange(len(examples))
     slow = scorer.scores((0.3,), rows)[0]
     torch.testing.assert_close(
@@ -167,14 +167,50 @@ def test_many_degrees_of_freedom_spare_a_product(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(lda, "STEADY_FREEDOM", 0.0)
     steady = lda._Scorer(LDA((0.3,)), examples)
     found = steady.scores((0.3,), rows)[0]
-    own = examples.y[:, None]
+    own, x = examples.y[:, None], steady.moments.coordinates(examples.X)
     torch.testing.assert_close(found.gather(1, own), slow.gather(1, own), rtol=0, atol=1e-3)
     for i in rows.tolist():
         fold = int(examples.folds[i])
         kept = [(examples.folds != fold) & (examples.y == c) for c in range(12)]
         for c in {0, 7} - {int(examples.y[i])}:
-            delta = steady.x[i] - steady.x[kept[c]].mean(0)
+            delta = x[i] - x[kept[c]].mean(0)
             distance = float((delta.square() * steady.A[0]).sum() + steady.downdate[i, 0] * steady.rAr[i, 0] ** 2)
             n = int(kept[c].sum())
             penalty = steady.count_penalties[0] * np.log1p(1 / n)
             assert float(found[i, c]) == pytest.approx(-0.5 * (n / (n + 1) * distance + penalty), abs=2e-3)
+
+
+@pytest.mark.parametrize("n_classes", [3, 40, 13 * GROUP, 13 * GROUP + 5, 40 * GROUP])
+def test_the_best_classes_of_groups_are_the_best_of_all(n_classes: int) -> None:
+    scores = torch.randn(7, n_classes, generator=torch.Generator().manual_seed(n_classes))
+    assert torch.equal(best_classes(scores, 6), scores.argsort(1, descending=True)[:, :6])
+
+
+@pytest.mark.parametrize("counts", COUNTS)
+@pytest.mark.parametrize("in_order", [True, False])
+def test_rows_that_share_products_get_the_scores_of_single_ones(
+    counts: str, in_order: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And both are those of loops, with rows of any number on the shortlist, points hidden and weighted."""
+    X, y = blobs(COUNTS[counts], 6, seed=3)
+    if not in_order:
+        X, y = X.flip(0), y.flip(0)
+    weights = 0.5 + torch.arange(len(y)).double() % 3
+    masses = torch.zeros(12, dtype=X.dtype).index_add_(0, y, weights)
+    points, random = ClassPoints(X, y, weights, masses), torch.Generator().manual_seed(0)
+    classes = torch.stack([torch.randperm(12, generator=random)[:4] for _ in X])
+
+    def found() -> torch.Tensor:
+        return points.scores(X, classes, 9.0, 0.7, hidden=lambda rows, members: rows[:, None] == members)
+
+    shared = found()
+    assert points._shared_products(X, classes.flatten()) is not None
+    monkeypatch.setattr(scorers, "SHARED", 0)
+    assert points._shared_products(X, classes.flatten()) is None
+    torch.testing.assert_close(shared, found(), rtol=0, atol=1e-12)
+    for i, asked in enumerate(classes.tolist()):
+        for place, c in enumerate(asked):
+            members = [j for j in range(len(y)) if y[j] == c and j != i]
+            total = sum(float(weights[j]) * np.exp(9.0 * (float(X[i] @ X[j]) - 1)) for j in members)
+            expected = 0.7 * np.log(total / float(masses[c])) if members else -np.inf
+            assert float(shared[i, place]) == pytest.approx(expected, abs=1e-10)

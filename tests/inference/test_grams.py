@@ -13,7 +13,7 @@ from torch import Tensor
 
 import gptree.inference.grams
 from gptree.inference import Grams, NodeBatch
-from gptree.maths import FunctionSpace, WeightSpace, as_kernel, gram, make_kernel
+from gptree.maths import FunctionSpace, WeightSpace, as_kernel, conditional, gram, make_kernel
 from gptree.maths.kernels import node_kernels
 
 
@@ -38,6 +38,18 @@ def test_cached_and_uncached_and_per_node_blocks_are_the_same(name: str, grad: b
             torch.testing.assert_close(grams.block(nodes, rows, columns), expected, rtol=1e-10, atol=1e-10)
             diagonal = torch.stack([gram(k, X[r]).diagonal() for r in rows])
             torch.testing.assert_close(grams.diagonal(nodes, rows), diagonal, rtol=1e-10, atol=1e-10)
+
+
+@torch.no_grad()
+def test_blocks_of_many_points_are_computed_some_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    X, k, random = features(), kernel(), torch.Generator().manual_seed(0)
+    rows, columns = (torch.randint(40, (3, n), generator=random) for n in (5, 4))
+    monkeypatch.setattr(conditional, "POINTS", 2)
+    asked: list[tuple[int, ...]] = []
+    monkeypatch.setattr(gptree.inference.grams, "gram", lambda k, x, z: asked.append(tuple(x.shape)) or gram(k, x, z))
+    found = Grams(k, X, 0).block(torch.arange(3), rows, columns)
+    assert [shape[1] for shape in asked] == [2, 2, 1]
+    torch.testing.assert_close(found, expected_block(k, X, rows, columns), rtol=1e-12, atol=1e-12)
 
 
 @torch.no_grad()

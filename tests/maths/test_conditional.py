@@ -239,7 +239,7 @@ def test_prior_draws_have_the_prior_covariance(name: str) -> None:
 def test_inducing_points_whiten_and_leave_the_residual() -> None:
     p = make_problem(seed=8, n=7)
     K, m = p.K, 3
-    space, L, jitter = WeightSpace.from_inducing(K[:, :m, :m], K[:, :m], K.diagonal(dim1=-2, dim2=-1))
+    space, L, jitter = WeightSpace.from_inducing(K[:, :m, :m], K[:, :, :m], K.diagonal(dim1=-2, dim2=-1))
     assert (jitter == 0).all()
     for v in range(4):
         assert_close(L[v] @ L[v].T, K[v, :m, :m])
@@ -331,7 +331,7 @@ def test_collapsed_sparse_bound_is_the_bound_at_the_best_q() -> None:
     K_mm, K_mn, k_nn = p.K[:, :m_points, :m_points], p.K[:, :m_points], p.K.diagonal(dim1=-2, dim2=-1)
     c = random_tilts(1, 1, 4, 7)
     omega = pg_mean(c, p.b)
-    space, L, _ = WeightSpace.from_inducing(K_mm, K_mn, k_nn)
+    space, L, _ = WeightSpace.from_inducing(K_mm, K_mn.mT, k_nn)
     actual = collapsed_bound(space, c, omega, p.kappa, p.b, p.mu)
     t = space.weights(space.factor(omega), omega, p.kappa - omega * p.mu)
     for v in range(4):
@@ -353,7 +353,7 @@ def test_variational_bound_equals_the_point_by_point_formula(inducing: int | Non
         L = covariance_root(p.K)[0]
         space = WeightSpace(L)
     else:
-        space, L, _ = WeightSpace.from_inducing(K_mm, K_mn, k_nn)
+        space, L, _ = WeightSpace.from_inducing(K_mm, K_mn.mT, k_nn)
     random = torch.Generator().manual_seed(3)
     m = torch.randn(3, 4, m_points, generator=random, dtype=torch.float64)
     root = torch.randn(3, 4, m_points, m_points, generator=random, dtype=torch.float64)
@@ -407,7 +407,7 @@ def test_sparse_bound_stays_below_the_dense_one() -> None:
     omega = pg_mean(c, p.b)
     values = [
         collapsed_bound(
-            WeightSpace.from_inducing(p.K[:, :m, :m], p.K[:, :m], p.K.diagonal(dim1=-2, dim2=-1))[0],
+            WeightSpace.from_inducing(p.K[:, :m, :m], p.K[:, :, :m], p.K.diagonal(dim1=-2, dim2=-1))[0],
             c, omega, p.kappa, p.b, p.mu,
         )
         for m in (1, 3, 5)

@@ -217,6 +217,26 @@ def test_precision_is_computed_in_blocks_of_columns() -> None:
     assert torch.equal(B, expected)
 
 
+@torch.no_grad()
+def test_points_of_sparse_nodes_are_worked_on_some_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    random = torch.Generator().manual_seed(0)
+    root = torch.randn(2, 9, 12, generator=random, dtype=torch.float64)
+    omega = torch.rand(3, 2, 9, generator=random, dtype=torch.float64)
+    K = root @ root.mT
+
+    def found() -> list[Tensor]:
+        space, L, _ = conditional.WeightSpace.from_inducing(K[:, :4, :4], K[:, :, :4], K.diagonal(dim1=-2, dim2=-1))
+        factor = space.factor(omega)
+        return [space.A @ L.mT, torch.as_tensor(space.residual), factor, space.variance(factor, omega)]
+
+    whole = found()
+    for points in (1, 4, 9):
+        monkeypatch.setattr(conditional, "POINTS", points)
+        for part, one in zip(found(), whole, strict=True):
+            torch.testing.assert_close(part, one, rtol=0, atol=1e-12)
+    torch.testing.assert_close(whole[0], K[:, :, :4], rtol=0, atol=1e-10)
+
+
 # ----------------------------------------------------------------------------------------------------- kernels, seeds
 
 

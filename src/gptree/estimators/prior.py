@@ -107,7 +107,8 @@ def fit_prior(
     fit = expert.fit(examples)
     frequencies, advance = log_frequencies(rows, n_classes), progress("scoring rows", len(examples))
     fit = fit.computed(n_classes)
-    parts = ((some, fit.at(some)) for some in examples.chunks())
+    position = torch.tensor(trees[0].position, device=y.device) if len(trees) else None
+    parts = ((some, fit.at(some)) for some in examples.chunks(position))
     prior = None if even(frequencies) else torch.as_tensor(frequencies).to(sphere)
     found = row_scores(parts, rows.codes, sphere, trees, prior, spread=examples.few, advance=advance)
     spread = math.inf if found.spread is None else float(weighted_mean(found.spread, examples.weights))

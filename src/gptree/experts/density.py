@@ -11,11 +11,14 @@ from torch import Tensor
 from gptree.experts.base import Expert, Fit, FittedExpert, LeftOutAt, ScoreCache, positive_grid
 from gptree.experts.calibration import fill_own, fit_tempered, tempered_at, tempering_bytes
 from gptree.experts.examples import CHUNK_SIZE, MANY_CLASSES, Examples, check_features
-from gptree.experts.products import check_unit_length, chunks, shared_products, working_dtype
+from gptree.experts.products import LEAST_ROWS, check_unit_length, chunks, shared_products, working_dtype
 from gptree.experts.scorers import DensityScores, FrozenDensityScores
 from gptree.maths.frozen import Parts
 from gptree.maths.linalg import BLOCK_ROWS
 from gptree.storage import Array, Number, Sizes, ensure
+
+#: Terms that are computed and added up at a time: on a processor, what its cache holds.
+TERMS = 2**19
 
 
 @dataclass(frozen=True)
@@ -57,7 +60,7 @@ class KernelDensity(Expert):
         return fit_tempered(_Scorer(self, examples), examples)
 
     def fit_bytes(self, rows: int, columns: int, classes: int, itemsize: int) -> int:
-        products = 5 * min(rows * rows, CHUNK_SIZE + rows)
+        products = 5 * min(rows * rows, max(CHUNK_SIZE, LEAST_ROWS * rows) + rows)
         return itemsize * (rows * columns + products) + tempering_bytes(len(self.sharpnesses), rows, classes, itemsize)
 
 
@@ -200,18 +203,17 @@ def _log_means(g: Tensor, labels: Tensor, weights: Tensor, masses: Tensor, sharp
     The largest term of a column is taken out of the sum before exponentiating. A class whose terms all vanish
     beside it, or are masked, gets the smallest positive number instead of 0.
     """
-    top = g.max(0).values
+    top = g.amax(0)
     top = torch.where(top.isfinite(), top, 1)
-    below = g - top
     tiny = torch.finfo(g.dtype).tiny
     scores = g.new_empty(len(sharpnesses), g.shape[1], len(masses))
-    terms = torch.empty_like(g)
     weighted = bool((weights != 1).any())
+    step = max(1, len(g) if g.is_cuda else TERMS // max(1, g.shape[1]))
     for k, sharpness in enumerate(sharpnesses):
-        torch.mul(below, sharpness, out=terms).exp_()
-        if weighted:
-            terms.mul_(weights[:, None])
-        sums = g.new_zeros(len(masses), g.shape[1]).index_add_(0, labels, terms)
+        sums = g.new_zeros(len(masses), g.shape[1])
+        for some, owners, counted in zip(g.split(step), labels.split(step), weights.split(step), strict=True):
+            terms = (some - top).mul_(sharpness).exp_()
+            sums.index_add_(0, owners, terms.mul_(counted[:, None]) if weighted else terms)
         scores[k] = (sums.clamp_(min=tiny).div_(masses).log_() + sharpness * (top - 1)).T
     return scores
 

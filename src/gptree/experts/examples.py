@@ -186,10 +186,9 @@ class Examples:
         """(n,) which examples settings are chosen on."""
         return self.usable & self.calibration
 
-    def class_sums(self, values: Tensor, rows: Tensor | None = None) -> Tensor:
-        """Sums (C, k) of `values` (n, k) over the examples of each class; of `values` (r, k) over those of `rows`."""
-        y = self.y if rows is None else self.y[rows]
-        return values.new_zeros(self.n_classes, values.shape[1]).index_add_(0, y, values)
+    def class_sums(self, values: Tensor) -> Tensor:
+        """Sums (C, k) of `values` (n, k) over the examples of each class."""
+        return values.new_zeros(self.n_classes, values.shape[1]).index_add_(0, self.y, values)
 
     def class_means(self, values: Tensor) -> Tensor:
         """Means (C, k) of `values` (n, k) over the examples of each class, weighted."""
@@ -204,9 +203,13 @@ class Examples:
         left[alone, self.y[rows[alone]]] -= torch.where(self.usable, self.weights, self.counts[self.y])[rows[alone]]
         return left
 
-    def chunks(self) -> tuple[Tensor, ...]:
-        """All rows in pieces whose scores are computed at a time; a piece meets few folds."""
-        return row_chunks(stable_order(self.folds), self.n_classes)
+    def chunks(self, position: Tensor | None = None) -> tuple[Tensor, ...]:
+        """All rows in pieces whose scores are computed at a time; a piece meets few folds.
+
+        With a `position` (C,) of each class, neighbours come together: they ask for the same classes.
+        """
+        keys = self.folds if position is None else self.folds * self.n_classes + position[self.y]
+        return row_chunks(stable_order(keys), self.n_classes)
 
     def blocks(self) -> tuple[Tensor, ...]:
         """All rows in order, so many at a time that copies of their features are no burden."""

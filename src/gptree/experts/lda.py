@@ -15,6 +15,7 @@ from gptree.experts.examples import ALONE, MANY_CLASSES, Examples, check_feature
 from gptree.experts.lda_moments import LEFT, Moments
 from gptree.experts.scorers import LinearScores
 from gptree.maths.frozen import Parts
+from gptree.maths.linalg import BLOCK_ROWS
 from gptree.settings import require
 from gptree.storage import Array, Number
 
@@ -114,7 +115,7 @@ class FittedLDA(FittedExpert):
     @classmethod
     def of(cls, examples: Examples) -> FittedLDA:
         """Means, counts and covariance of examples; shrinkage, penalty and temperature are for others to choose."""
-        moments = Moments.of(examples, rows=False)
+        moments = Moments.of(examples)
         return cls.around(moments, examples, shrinkage=1.0, count_penalty=0.0, temperature=1.0)
 
     @classmethod
@@ -331,10 +332,10 @@ class _Scorer:
 
     def __init__(self, settings: LDA, examples: Examples) -> None:
         self.examples, self.grid, self.fallback = examples, settings.shrinkages, max(settings.shrinkages)
-        self.moments = Moments.of(examples)
-        assert self.moments.x is not None
-        self.x = self.moments.x
-        self.means = self.moments.means.to(self.x.dtype)
+        self.moments, many = Moments.of(examples), examples.n_classes > MANY_CLASSES
+        self.dtype = torch.float32 if many else examples.X.dtype
+        self._known = None if many else self.moments.coordinates(examples.X)  # otherwise they are a large copy
+        self.means = self.moments.means.to(self.dtype)
         self.steady = examples.n_classes > MANY_CLASSES and self.moments.freedom >= STEADY_FREEDOM
         self._last: tuple[tuple[int, int], tuple[Tensor, Tensor, Tensor]] | None = None
         self._measure(settings.count_weight)
@@ -343,7 +344,7 @@ class _Scorer:
         """Terms that depend on an example and λ only, for all λ at once: arrays (n, grid), and ρD (grid)."""
         ex, moments = self.examples, self.moments
         A = torch.stack([_precisions(moments.variances, moments.isotropic, value) for value in self.grid])
-        self.A = A.to(self.x.dtype)
+        self.A = A.to(self.dtype)
         left, cell, removed = self._cells()
         parts = [self._terms(rows, left, removed[cell[rows]]) for rows in ex.blocks()]
         self.xAx, self.xAr, self.rAr, self.downdate, self.to_class = map(torch.cat, zip(*parts, strict=True))
@@ -354,7 +355,8 @@ class _Scorer:
 
     def _terms(self, rows: Tensor, left: Tensor, removed: Tensor) -> tuple[Tensor, ...]:
         """xᵀAx, xᵀAr, rᵀAr, a / (1 − a rᵀAr) and the distance to the own class, (len(rows), grid) each."""
-        ex, x, r = self.examples, self.x[rows], self._residuals(rows)
+        ex, x = self.examples, self._rows(rows)
+        r = self._residuals(x, rows)
         gaps = r + removed / left[rows, None].to(r)  # μ without the cell is μ − Σ_cell w r / left
         n, w = ex.counts[ex.y[rows]][:, None], ex.weights[rows, None]
         usable = ex.usable[rows, None]
@@ -364,8 +366,14 @@ class _Scorer:
         to_class = gaps.square() @ self.A.T + downdate * ((gaps * r) @ self.A.T).square()
         return x.square() @ self.A.T, (x * r) @ self.A.T, rAr, downdate, to_class
 
-    def _residuals(self, rows: Tensor) -> Tensor:
-        return self.x[rows] - self.means[self.examples.y[rows]]
+    def _rows(self, rows: Tensor) -> Tensor:
+        """Examples (r,) in the eigenvectors of S_w."""
+        if self._known is not None:
+            return self._known[rows]
+        return self.moments.coordinates(self.examples.X[rows]).to(self.dtype)
+
+    def _residuals(self, x: Tensor, rows: Tensor) -> Tensor:
+        return x - self.means[self.examples.y[rows]]
 
     def _cells(self) -> tuple[Tensor, Tensor, Tensor]:
         """`counts` of an example's class left without its fold (n,), its cell, and the sum Σ w r of every cell.
@@ -376,9 +384,10 @@ class _Scorer:
         alone = ~torch.arange(len(ex), device=ex.y.device)  # −1, −2, …: a cell of its own for each
         cells = torch.where(ex.folds == ALONE, alone, ex.folds * ex.n_classes + ex.y)
         numbers, cell = cells.unique(return_inverse=True)
-        removed = self.x.new_zeros(len(numbers), self.x.shape[1])
+        removed = self.means.new_zeros(len(numbers), self.means.shape[1])
         for rows in ex.blocks():
-            removed.index_add_(0, cell[rows], self._residuals(rows) * ex.weights[rows, None].to(removed))
+            residuals = self._residuals(self._rows(rows), rows)
+            removed.index_add_(0, cell[rows], residuals * ex.weights[rows, None].to(removed))
         gone = ex.weights.new_zeros(len(numbers)).index_add_(0, cell, ex.weights)
         return torch.where(ex.usable, ex.counts[ex.y] - gone[cell], 1), cell, removed
 
@@ -388,7 +397,7 @@ class _Scorer:
         if len(grid) == 1 and fold != ALONE and bool((ex.folds[rows] == fold).all()):  # without a copy
             members = (ex.folds == fold).nonzero()[:, 0]
             return self._scores_of(rows, fold, members, self.grid.index(grid[0]))[None]
-        scores = self.x.new_empty(len(grid), len(rows), ex.n_classes)
+        scores = self.means.new_empty(len(grid), len(rows), ex.n_classes)
         for j, k in enumerate(map(self.grid.index, grid)):
             for fold, members, at in ex.by_fold(rows):
                 scores[j, at] = self._scores_of(rows[at], fold, members, k)
@@ -406,15 +415,16 @@ class _Scorer:
         weighted, norms, left = self._without(fold, members, k)
         if self.steady:
             return self._steady_scores(rows, k, weighted, norms, left)
-        distances = torch.addmm(norms, self.x[rows], weighted, alpha=-2).add_(self.xAx[rows, k, None])
-        cross = torch.addmm(self.xAr[rows, k, None], self._residuals(rows), weighted, alpha=-1)  # δᵀAr
+        x = self._rows(rows)
+        distances = torch.addmm(norms, x, weighted, alpha=-2).add_(self.xAx[rows, k, None])
+        cross = torch.addmm(self.xAr[rows, k, None], self._residuals(x, rows), weighted, alpha=-1)  # δᵀAr
         distances.add_(cross.square_().mul_(self.downdate[rows, k, None]))
         return lda_scores(distances, left, self.count_penalties[k])
 
     def _steady_scores(self, rows: Tensor, k: int, weighted: Tensor, bias: Tensor, left: Tensor) -> Tensor:
         """The same where δᵀAr may be rᵀAr for all classes but the example's own: one product."""
         lengths = self.xAx[rows, k] + self.downdate[rows, k] * self.rAr[rows, k].square()
-        scores = torch.addmm(bias, torch.cat([self.x[rows], lengths[:, None]], 1), weighted)
+        scores = torch.addmm(bias, torch.cat([self._rows(rows), lengths[:, None]], 1), weighted)
         y = self.examples.y[rows]
         own = lda_scores(self.to_class[rows, k], left[y], self.count_penalties[k])
         scores[torch.arange(len(rows), device=rows.device), y] = own
@@ -426,10 +436,12 @@ class _Scorer:
         Where scores are steady, what they are made of: the first with −½ below it, times n_c/(n_c+1), and a bias.
         """
         if self._last is None or self._last[0] != (fold, k):
-            ex, means, left = self.examples, self.means, self.examples.counts.to(self.x.dtype)
+            ex, means, left = self.examples, self.means, self.examples.counts.to(self.dtype)
             if fold != ALONE:
                 left = (ex.counts - ex.fold_counts[fold]).to(left)
-                inside = ex.class_sums(self.x[members] * ex.weights[members, None].to(left), members)
+                inside = torch.zeros_like(means)
+                for some in members.split(BLOCK_ROWS):
+                    inside.index_add_(0, ex.y[some], self._rows(some) * ex.weights[some, None].to(left))
                 means = torch.mul(self.means, ex.counts[:, None].to(left)).sub_(inside).div_(left[:, None])
                 del inside
             weighted, norms = means * self.A[k], means.square() @ self.A[k]

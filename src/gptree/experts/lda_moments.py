@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from gptree.experts.calibration import weighted_mean
-from gptree.experts.examples import MANY_CLASSES, Examples
+from gptree.experts.examples import Examples
 
 #: The share of a count at which nothing is left of it but rounding.
 LEFT = 1e-6
@@ -17,18 +17,17 @@ LEFT = 1e-6
 
 @dataclass(frozen=True, eq=False)
 class Moments:
-    """The pooled within-class covariance in its eigenvectors, and examples and class means written in them."""
+    """The pooled within-class covariance in its eigenvectors, and class means written in them."""
 
     centre: Tensor
     basis: Tensor
     variances: Tensor
     isotropic: float
     freedom: float
-    x: Tensor | None  # (n, r), unless nobody asks for them
     means: Tensor  # (C, r)
 
     @classmethod
-    def of(cls, examples: Examples, rows: bool = True) -> Moments:
+    def of(cls, examples: Examples) -> Moments:
         n, d = examples.X.shape
         weights, blocks = examples.weights, examples.blocks()
         centre = weighted_mean(examples.X, weights)
@@ -57,13 +56,11 @@ class Moments:
         spread = float(weighted_mean(torch.cat(squares), weights))
         isotropic = within_trace(variances, spread, d, scale=float(centre.square().sum())) / d
         within, basis = basis, basis if span is None else span @ basis
-        if not rows:
-            return cls(centre, basis, variances, isotropic, freedom, None, means @ within)
-        dtype = torch.float32 if examples.n_classes > MANY_CLASSES else examples.X.dtype
-        x = examples.X.new_empty(n, basis.shape[1], dtype=dtype)
-        for some in blocks:
-            x[some] = coordinates(some, basis).to(dtype)
-        return cls(centre, basis, variances, isotropic, freedom, x, class_means(basis))
+        return cls(centre, basis, variances, isotropic, freedom, means @ within)
+
+    def coordinates(self, X: Tensor) -> Tensor:
+        """Rows (…, d) in the eigenvectors, (…, r)."""
+        return (X - self.centre) @ self.basis
 
 
 def degrees_of_freedom(examples: Examples) -> float:

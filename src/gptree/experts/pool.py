@@ -30,6 +30,7 @@ MAX_STEPS = 50
 STEP_SIZES = tuple(0.5**k for k in range(21))  # tried one after the other, until there is
 DESCENT = 1e-4  # times what the slope promises
 ROUNDING = 10.0  # units of it that a step may miss this by
+LOGS_AT_A_TIME = 2**20  # what a cache holds
 TOLERANCE = 1e-6  # of the weights, at which the steps end
 SURER = 1.07  # with few examples a class: left-out predictions know one of two, those of new points both
 
@@ -238,11 +239,10 @@ def robust_weights(
 
 def _weights(logs: Tensor, labels: Tensor, counts: Tensor | None, few: bool) -> tuple[Tensor, Tensor | None]:
     """`robust_weights` for points that experts know as well as left-out ones, and how much rows count by beliefs."""
-    k = logs.shape[2]
+    k, of_labels = logs.shape[2], _of_labels(logs, labels)
 
     def own(weights: Tensor) -> Tensor:
-        total = torch.einsum("k,krc->rc", weights, logs)
-        return total.log_softmax(1).gather(1, labels[:, None])[:, 0].exp()
+        return (weights @ of_labels - _log_sums(logs, weights)).exp()
 
     def best(believed: Tensor | None, start: Tensor | None) -> Tensor:
         return pool_weights(logs, labels, counts=believed, start=start)
@@ -283,31 +283,27 @@ def pool_weights(
     tensor (K,)
         The centre where there are no rows.
     """
-    K, r, k = logs.shape
+    K, r, _ = logs.shape
     centre = logs.new_full((K,), 1 / K) if centre is None else centre
     if r == 0:
         return centre
     w = centre if start is None else start
     total = r if counts is None else float(counts.sum())
     smooth, ridge = 1 / (2 * max(total, 1)), prior / max(total, 1)
-    of_labels = logs.gather(2, labels.expand(K, r)[:, :, None])[:, :, 0]
-    target = ((1 - smooth) * of_labels + smooth * logs.mean(2)).T
+    target = ((1 - smooth) * _of_labels(logs, labels) + smooth * logs.mean(2)).T
     target = weighted_mean(target, counts)
-    flat = logs.reshape(K, -1)
     curvature = 2 * ridge * torch.eye(K, dtype=w.dtype, device=w.device)
 
     def objective(w: Tensor) -> float:
-        nll = weighted_mean((w @ flat).view(r, k).logsumexp(1), counts) - w @ target
+        nll = weighted_mean(_log_sums(logs, w), counts) - w @ target
         return float(nll + ridge * (w - centre).square().sum())
 
     value = objective(w)
     for _ in range(MAX_STEPS):
-        weighted = (w @ flat).view(r, k).softmax(1) * logs  # p_c log p_kc
-        means = weighted.sum(2)
+        means, squares = _moments(logs, w, counts)
         gradient = weighted_mean(means.T, counts) - target + 2 * ridge * (w - centre)
-        if counts is not None:
-            weighted, means = weighted.mul_(counts[:, None]), means * counts.sqrt()
-        hessian = (weighted.view(K, -1) @ flat.T - means @ means.T) / total + curvature
+        means = means if counts is None else means * counts.sqrt()
+        hessian = (squares - means @ means.T) / total + curvature
         free = (w > 0) | (gradient < 0)
         step = torch.zeros_like(w)
         step[free] = torch.linalg.solve(hessian[free][:, free], -gradient[free])
@@ -322,6 +318,34 @@ def pool_weights(
         if torch.allclose(w, previous, rtol=0, atol=TOLERANCE):
             break
     return w
+
+
+def _of_labels(logs: Tensor, labels: Tensor) -> Tensor:
+    """What each expert says of the rows' own classes, (K, r)."""
+    return logs.gather(2, labels.expand(len(logs), -1)[:, :, None])[:, :, 0]
+
+
+def _pieces(logs: Tensor) -> list[slice]:
+    """Some rows after the other, where logs (K, r, k) are many."""
+    step = max(1, LOGS_AT_A_TIME * logs.shape[1] // max(1, logs.numel()))
+    return [slice(start, start + step) for start in range(0, logs.shape[1], step)]
+
+
+def _log_sums(logs: Tensor, weights: Tensor) -> Tensor:
+    """log Σ_c exp(Σ_k w_k log p_kc), (r,)."""
+    said = weights.tolist()
+    return torch.cat([pooled_scores(logs[:, some], said).logsumexp(1) for some in _pieces(logs)])
+
+
+def _moments(logs: Tensor, weights: Tensor, counts: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Of the logs that experts give a class drawn from the pool: their means (K, r), and Σ_r of products (K, K)."""
+    said, means, squares = weights.tolist(), [], logs.new_zeros(len(logs), len(logs))
+    for some in _pieces(logs):
+        weighted = pooled_scores(logs[:, some], said).softmax(1) * logs[:, some]  # p_c log p_kc
+        means.append(weighted.sum(2))
+        weighted = weighted if counts is None else weighted.mul_(counts[some, None])
+        squares += weighted.flatten(1) @ logs[:, some].flatten(1).T
+    return torch.cat(means, 1), squares
 
 
 def fit_weights(loss: Callable[[Tensor], Tensor], weights: int, free: int, like: Tensor, empty: bool) -> Tensor:

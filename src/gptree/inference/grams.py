@@ -10,7 +10,7 @@ from gpytorch.kernels import Kernel
 from torch import Tensor
 
 from gptree.inference.nodes import LARGEST_PADDED_CPU, LARGEST_PADDED_CUDA, NodeBatch, NodeProblem, make_batches
-from gptree.maths.conditional import FunctionSpace, Space, WeightSpace
+from gptree.maths.conditional import FunctionSpace, Space, WeightSpace, points_at_a_time
 from gptree.maths.kernels import batch_shape, gram, gram_diagonal, kernel_at, linear_features
 
 #: Coordinates of points that are gathered at a time.
@@ -96,7 +96,14 @@ class Grams:
             return finite(self.features[rows] @ self.features[columns].mT)
         step = max(1, GATHERED_NUMBERS // ((rows.shape[1] + columns.shape[1]) * self.X.shape[1]))
         parts = zip(rows.split(step), columns.split(step), strict=True)
-        return finite(torch.cat([gram(self.kernel, self.X[r], self.X[c]) for r, c in parts]))
+        if torch.is_grad_enabled():
+            return finite(torch.cat([gram(self.kernel, self.X[r], self.X[c]) for r, c in parts]))
+        K, points = self.X.new_empty(*rows.shape, columns.shape[1]), points_at_a_time(self.X)
+        for nodes_K, (r, c) in zip(K.split(step), parts, strict=True):
+            X_c = self.X[c]
+            for some_K, some in zip(nodes_K.split(points, 1), r.split(points, 1), strict=True):
+                some_K.copy_(gram(self.kernel, self.X[some], X_c))
+        return finite(K)
 
     def known_cross(self, rows: Tensor, chunk: slice) -> Tensor | None:
         """k(X[rows], X[chunk]), if the whole Gram matrix is kept."""
@@ -140,7 +147,7 @@ class Grams:
         if batch.inducing is not None:
             return WeightSpace.from_inducing(
                 self.block(batch.nodes, batch.inducing, batch.inducing),
-                self.block(batch.nodes, batch.inducing, batch.rows),
+                self.block(batch.nodes, batch.rows, batch.inducing),
                 self.diagonal(batch.nodes, batch.rows),
             )
         none = torch.zeros(len(batch), dtype=self.X.dtype, device=self.X.device)

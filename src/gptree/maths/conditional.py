@@ -13,7 +13,7 @@ is needed, and ω = 0 is allowed: a padded point has b = κ = ω = 0 and changes
     WeightSpace     K = A Aᵀ (+ diag Q) given,  B = I + Aᵀ Ω A      (r × r)
 
 `WeightSpace` is exact for a linear kernel (A = scaled features, Q = 0); for inducing points it is the whitened sparse
-form (Aᵀ = L⁻¹ K_mn with L Lᵀ = K_mm), where Q = diag(K_nn − A Aᵀ) is what the inducing points cannot explain.
+form (A = K_nm L⁻ᵀ with L Lᵀ = K_mm), where Q = diag(K_nn − A Aᵀ) is what the inducing points cannot explain.
 
 Shapes: S draws (chains) × V nodes × n points. `omega` is (S, V, n), or (1, V, n) where all draws share it; `K` is
 (V, n, n), `A` is (V, n, r); κ, b and μ are (V, n).
@@ -36,6 +36,13 @@ from gptree.maths.polya_gamma import log_cosh, pg_kl, pg_mean
 ITERATIVE_ORDER = 256
 #: Lower triangles are computed so many columns at a time.
 TRIANGLE_STEP = {"cpu": 128, "cuda": 512}
+#: Points of a node that are worked on at a time: on a processor, what its cache holds.
+POINTS, POINTS_CUDA = 2**10, 2**20
+
+
+def points_at_a_time(like: Tensor) -> int:
+    """How many points of a node are worked on at a time, on the device of a tensor."""
+    return POINTS_CUDA if like.is_cuda else POINTS
 
 
 def _solve(space: Space, L: Tensor | None, omega: Tensor, rhs: Tensor) -> Tensor:
@@ -159,12 +166,12 @@ class WeightSpace:
         return self.order, None
 
     @classmethod
-    def from_inducing(cls, K_mm: Tensor, K_mn: Tensor, k_nn: Tensor) -> tuple[WeightSpace, Tensor, Tensor]:
+    def from_inducing(cls, K_mm: Tensor, K_nm: Tensor, k_nn: Tensor) -> tuple[WeightSpace, Tensor, Tensor]:
         """The whitened sparse form.
 
         Parameters
         ----------
-        K_mm, K_mn : tensors (V, m, m) and (V, m, n)
+        K_mm, K_nm : tensors (V, m, m) and (V, n, m)
         k_nn : tensor (V, n)
             Prior variances.
 
@@ -175,8 +182,10 @@ class WeightSpace:
         # paper (5)
         L, jitter = covariance_root(K_mm)
         # paper (6)
-        A = torch.linalg.solve_triangular(L, K_mn, upper=False).mT
-        return cls(A, (k_nn - A.square().sum(-1)).clamp_min(0.0)), L, jitter
+        pieces = K_nm.split(points_at_a_time(K_nm), 1)
+        A = torch.cat([torch.linalg.solve_triangular(L.mT, K, upper=True, left=False) for K in pieces], 1)
+        explained = torch.cat([a.square().sum(-1) for a in A.split(points_at_a_time(A), 1)], 1)
+        return cls(A, (k_nn - explained).clamp_min(0.0)), L, jitter
 
     def factor(self, omega: Tensor) -> Tensor:
         return cholesky(self.precision(omega))
@@ -187,10 +196,12 @@ class WeightSpace:
             B = self.A.mT @ (omega.unsqueeze(-1) * self.A)
         else:
             B = omega.new_zeros(*omega.shape[:-1], self.order, self.order)
-            step = TRIANGLE_STEP["cuda" if B.is_cuda else "cpu"]
-            for start in range(0, self.order, step):
-                columns = slice(start, start + step)
-                B[..., start:, columns] = self.A[..., start:].mT @ (omega.unsqueeze(-1) * self.A[..., columns])
+            step, points = TRIANGLE_STEP["cuda" if B.is_cuda else "cpu"], points_at_a_time(B)
+            for A, each in zip(self.A.split(points, 1), omega.split(points, -1), strict=True):
+                weighted = each.unsqueeze(-1) * A
+                for start in range(0, self.order, step):
+                    columns = slice(start, start + step)
+                    B[..., start:, columns] += A[..., start:].mT @ weighted[..., columns]
         B.diagonal(dim1=-2, dim2=-1).add_(1.0)
         return B
 
@@ -211,8 +222,11 @@ class WeightSpace:
 
     def variance(self, L: Tensor, omega: Tensor) -> Tensor:
         # paper (12): Q_ii + ‖L⁻¹ a_i‖²
-        V = torch.linalg.solve_triangular(L, self.A.mT.expand(L.shape[0], *self.A.mT.shape), upper=False)
-        return V.square_().sum(-2) + self.residual
+        variances = []
+        for A in self.A.split(points_at_a_time(self.A), 1):
+            right = A.expand(len(L), *A.shape)
+            variances.append(torch.linalg.solve_triangular(L.mT, right, upper=True, left=False).square_().sum(-1))
+        return torch.cat(variances, -1) + self.residual
 
     def prior_draw(self, z: Tensor) -> Tensor:
         return _times(self.A, z)

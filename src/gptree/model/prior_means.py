@@ -76,9 +76,11 @@ class PathTable:
 
     def _add(self, rows: Tensor, scores: Tensor) -> Tensor:
         log_p = scores.new_zeros(len(rows))
+        below = scores - scores.amax(1, keepdim=True)
+        p = below.exp()
         for values, starts, sizes, sums in zip(self._values, self._starts, self._sizes, self._sums, strict=True):
             here, place = ragged(sizes[rows])
-            odds, log_p = sums.log_odds(scores, self._y[rows])
+            odds, log_p = sums.log_odds(below, p, self._y[rows])
             values[starts[rows][here] + place] = odds.to(values.dtype)
         return log_p
 

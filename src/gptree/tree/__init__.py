@@ -15,7 +15,7 @@ from gptree.tree.builders import (
 )
 from gptree.tree.edits import join, permute, remove, replace_leaf, surviving
 from gptree.tree.keys import label_hashes, node_generator, node_key
-from gptree.tree.path_sums import PathSums, log_sums, ragged
+from gptree.tree.path_sums import PathSums, ragged
 from gptree.tree.plot import plot_tree
 from gptree.tree.probabilities import ForestPaths, class_log_probabilities, node_log_odds, tree_paths
 from gptree.tree.structure import ClassTree
@@ -37,7 +37,6 @@ __all__ = [
     "divide",
     "join",
     "label_hashes",
-    "log_sums",
     "node_generator",
     "node_key",
     "node_log_odds",

@@ -8,6 +8,8 @@ from torch import Tensor
 
 from gptree.tree.structure import ClassTree
 
+#: Leaves of a block, which is added up once.
+BLOCK = 32
 SMALL = {torch.float64: 1e-290, torch.float32: 1e-30}
 """Sums of probabilities below this are too near the smallest number for their logarithm to be exact."""
 
@@ -15,9 +17,9 @@ SMALL = {torch.float64: 1e-290, torch.float32: 1e-30}
 class PathSums:
     """What class scores say about the decisions on the way to one class of each row.
 
-    The siblings along a path and its leaf cut the leaves into depth + 1 intervals. One pass over a row gives their sums
-    of probabilities, and adding them up from the leaf gives both sides of every decision: all terms are positive, so
-    that nothing cancels.
+    The siblings along a path and its leaf cut the leaves into depth + 1 intervals. Their sums of probabilities, added
+    up from the leaf, give both sides of every decision: all terms are positive, so that nothing cancels. A sum is one
+    of whole blocks of leaves, and of the leaves of the blocks in which intervals begin.
 
     Parameters
     ----------
@@ -39,38 +41,42 @@ class PathSums:
         starts = np.empty(len(nodes) + tree.n_classes, dtype=np.int64)
         starts[first[leaf] + leaf + interval] = np.where(right, tree.lo[nodes], tree.mid[nodes])
         starts[first + np.arange(tree.n_classes) + turns] = np.arange(tree.n_classes)
-        parts = tree.order, tree.position, depth, first, right, interval, starts, turns
-        self._order, self._position, self._depth, self._first, self._right, self._interval, self._starts, self._own = (
+        self._blocks = -(-tree.n_classes // BLOCK)
+        leaves = np.arange(self._blocks * BLOCK).reshape(-1, BLOCK).T.ravel()  # side by side: they are added fast
+        classes, missing = tree.order[leaves % tree.n_classes], np.flatnonzero(leaves >= tree.n_classes)
+        parts = tree.order, classes, missing, tree.position, depth, first, right, interval, starts, turns
+        self._order, self._classes, self._missing, self._position, *paths = (
             torch.from_numpy(np.array(part)).to(device) for part in parts
         )
+        self._depth, self._first, self._right, self._interval, self._starts, self._own = paths
 
-    def log_odds(self, scores: Tensor, classes: Tensor) -> tuple[Tensor, Tensor]:
+    def log_odds(self, below: Tensor, p: Tensor, classes: Tensor) -> tuple[Tensor, Tensor]:
         """log-odds of left against right, (Σ depth,): row after row, from the root down; and log p of the classes (T,).
 
         Parameters
         ----------
-        scores : tensor (T, C)
-            Class log-scores.
+        below, p : tensors (T, C)
+            Class log-scores less the best one of their row, and their exponentials.
         classes : int64 tensor (T,)
             The class whose path is asked for.
         """
-        leaves, n_classes = self._position[classes], scores.shape[1]
+        leaves = self._position[classes]
         depth = self._depth[leaves]
         begin = (depth + 1).cumsum(0) - (depth + 1)  # where the intervals of a row begin
         row, place = ragged(depth + 1)
         starts = self._starts[(self._first[leaves] + leaves)[row] + place]
-        in_order = scores.index_select(1, self._order)
-        p = in_order.sub_(in_order.amax(1, keepdim=True)).exp().double()
-        ends = torch.cat([starts + row * n_classes, row.new_full((1,), p.numel())])
-        sums = torch.segment_reduce(p.flatten(), "sum", offsets=ends)
+        sums = self._interval_sums(p, row, starts)
+        small = (sums < SMALL[p.dtype]).nonzero()[:, 0]
+        sums = sums.log()
+        if len(small) > 0:
+            ends = torch.cat([starts[1:], starts[:1]]).masked_fill_(place == depth[row], below.shape[1])
+            which, leaf = ragged((ends - starts)[small])
+            number = small[which]
+            sums[small] = _log_sums(below[row[number], self._order[starts[number] + leaf]], (ends - starts)[small])
         row, place = ragged(depth)
         where = self._first[leaves][row] + place
         aside = begin[row] + self._interval[where]
         own = begin + self._own[leaves]
-        small = (sums < SMALL[scores.dtype]).nonzero()[:, 0]
-        sums = sums.log()
-        if len(small) > 0:
-            sums[small] = log_sums(in_order.flatten(), ends[small], ends[small + 1] - ends[small])
         outside = sums.new_full((len(classes), int(depth.max())), -torch.inf)
         outside[row, place] = sums[aside]
         within = torch.cat([outside[:, 1:], sums[own, None]], 1).flip(1).logcumsumexp(1).flip(1)
@@ -79,14 +85,26 @@ class PathSums:
         odds = torch.where(within == outside, 0.0, within - outside)  # −∞ on both sides says nothing
         return torch.where(self._right[where], -odds, odds), log_p
 
+    def _interval_sums(self, p: Tensor, row: Tensor, starts: Tensor) -> Tensor:
+        """Sums of probabilities p (T, C) over intervals that cut the leaves of each row, from their rows and starts."""
+        in_blocks = p.index_select(1, self._classes)
+        in_blocks[:, self._missing] = 0.0
+        blocks = in_blocks.view(len(p), BLOCK, self._blocks).sum(1).double().flatten()
+        begins = row * self._blocks + starts // BLOCK
+        opened, number = begins.unique_consecutive(return_inverse=True)
+        blocks[opened] = 0.0
+        inside = in_blocks.view(len(p), BLOCK, self._blocks)[opened // self._blocks, :, opened % self._blocks]
+        parts = (blocks, begins), (inside.double().flatten(), number * BLOCK + starts % BLOCK)
+        sums = [torch.segment_reduce(v, "sum", offsets=torch.cat([at, at.new_tensor([len(v)])])) for v, at in parts]
+        return sums[0] + sums[1]
 
-def log_sums(values: Tensor, starts: Tensor, sizes: Tensor) -> Tensor:
-    """log Σ e^value over intervals of values (n,), in double precision; −∞ where one is empty."""
-    number, place = ragged(sizes)
-    terms = values[starts[number] + place].double()
+
+def _log_sums(terms: Tensor, sizes: Tensor) -> Tensor:
+    """log Σ e^term over lists of terms (n,) of these sizes, one after the other, in double precision."""
+    terms, number = terms.double(), ragged(sizes)[0]
     top = torch.segment_reduce(terms, "max", lengths=sizes)
     top = torch.where(top > -torch.inf, top, 0.0)
-    return top + torch.segment_reduce(terms.sub_(top[number]).exp_(), "sum", lengths=sizes).log_()
+    return top + torch.segment_reduce((terms - top[number]).exp_(), "sum", lengths=sizes).log_()
 
 
 def ragged(sizes: Tensor) -> tuple[Tensor, Tensor]:
