@@ -14,7 +14,7 @@ import numpy as np
 
 #: Version of the library's defaults, which every row carries. Raise it when a change of the defaults changes numbers;
 #: rows of older defaults stay, and pages tell them apart.
-DEFAULTS = 5
+DEFAULTS = 6
 
 
 @dataclass(frozen=True)

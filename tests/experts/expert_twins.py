@@ -116,12 +116,17 @@ def golden_section(
     return math.exp((low + high) / 2), objective((low + high) / 2)
 
 
-def believed_temperature(scores: Tensor, y: Tensor) -> float:
-    """The τ of `golden_section` around 1, or, if this explains the labels clearly better, with rows by belief."""
-    n, k = scores.shape
+def believed_temperature(scores: Tensor, y: Tensor, novel: list[float], k: int) -> float:
+    """The τ of `golden_section` around 1, or, if this explains the labels clearly better, with rows by belief.
+
+    Rows are of the classes that are scored with the probabilities `novel`; there are k classes in all. Of fewer than
+    three rows a class it need not be clear.
+    """
+    n, few = len(scores), len(scores) < 3 * scores.shape[1]
 
     def own(tau: float) -> list[float]:
-        return [math.exp(float((tau * row).log_softmax(0)[c])) for row, c in zip(scores, y.tolist(), strict=True)]
+        among = [math.exp(float((tau * row).log_softmax(0)[c])) for row, c in zip(scores, y.tolist(), strict=True)]
+        return [p * q for p, q in zip(among, novel, strict=True)]
 
     plain = tau = golden_section(scores, y, 1.0)[0]
     share = 0.1
@@ -140,4 +145,4 @@ def believed_temperature(scores: Tensor, y: Tensor) -> float:
     ]
     mean = sum(gains) / n
     error = math.sqrt(sum((gain - mean) ** 2 for gain in gains) / n / (n - 1))
-    return tau if mean > error else plain
+    return tau if mean > (0 if few else error) else plain

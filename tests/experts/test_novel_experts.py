@@ -354,7 +354,9 @@ def test_novel_classes_follow_the_formula(d: int, shots: list[int]) -> None:
         columns = [N_BASE + c for c in calibration_rows]
         scores = sum(v * log[at][:, columns] for v, log in zip(learnt.novel_weights.tolist(), logs, strict=True))
         labels = torch.tensor([columns.index(int(later[1][i - len(rows)])) for i in at])
-        sharpness = believed_temperature(scores.log_softmax(1), labels)
+        total = sum(w * log[at] for w, log in zip(learnt.root_weights.tolist(), logs, strict=True))
+        is_novel = (total[:, N_BASE:].logsumexp(1) - total[:, :N_BASE].logsumexp(1) - 0.35).sigmoid().tolist()
+        sharpness = believed_temperature(scores.log_softmax(1), labels, is_novel, N_BASE + len(columns))
     settings = (learnt.root_weights.numpy(), -0.35, learnt.novel_weights.numpy(), sharpness)
     expected = combination(base_left_out.numpy(), np.stack([log.numpy() for log in logs]), *settings)
     np.testing.assert_allclose(left_out.numpy(), expected, atol=2e-4)  # of τ, which is sought up to 1e-4

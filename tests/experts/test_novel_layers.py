@@ -60,16 +60,20 @@ def test_with_wrong_labels_the_temperature_is_that_of_rows_counted_by_belief() -
     labels = torch.multinomial((3 * z).softmax(1), 1, generator=random)[:, 0]
     labels[::25] = (labels[::25] + 1) % 6
     logs, counts = z.log_softmax(1), torch.ones(300, dtype=torch.float64)
-    believing, trusting = believed_temperature(logs, labels), best_temperature(logs, labels, 1.0)[0]
+    is_novel = torch.linspace(0.5, 1.0, 300, dtype=torch.float64)
+    trusting = best_temperature(logs, labels, 1.0)[0]
+    believing = believed_temperature(logs, labels, is_novel.tolist(), 9)
     assert believing > 1.5 * trusting
+    assert believing != pytest.approx(believed_temperature(logs, labels, [1.0] * 300, 9), rel=1e-3)
     own = logs.gather(1, labels[:, None])[:, 0]
 
-    def choose(*given: Any) -> torch.Tensor:
-        return with_beliefs(*given)[0]
+    def choose(best: Any, own: Any, n_novel: int, counts: torch.Tensor) -> torch.Tensor:
+        return with_beliefs(best, own, 3 + n_novel, counts)[0]
 
     for centre, expected in (
         ((math.log(believing) + math.log(trusting)) / 2, pytest.approx(believing, rel=1e-4)),
         (math.log(believing) + 0.05, None),  # without the other one
         (math.log(trusting) - 0.05, None),
     ):
-        assert chosen_between(choose, sums_at(logs, temperatures(centre)), own, centre, 6, counts) == expected
+        sums = sums_at(logs, temperatures(centre))
+        assert chosen_between(choose, sums, own, is_novel, centre, 6, counts) == expected

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
+from scipy.optimize import minimize
 from torch import Tensor
 
 from gptree.experts import LDA, Examples, KernelDensity, KernelRidge, Pool, RandomFeatures, Ridge, pool, wrong_labels
@@ -18,6 +20,7 @@ from gptree.experts.wrong_labels import (
     likelihood,
     likelihood_weights,
     right_label,
+    wrong_share,
 )
 
 
@@ -217,3 +220,97 @@ def test_a_settled_expert_has_nothing_left_to_choose(expert) -> None:
     torch.testing.assert_close(
         again.expert.log_probabilities(examples.X), first.expert.log_probabilities(examples.X), rtol=0, atol=1e-9
     )
+
+
+# ------------------------------------------------------------------------------------------------------- strangers
+
+
+def rows_with_strangers(seed: int = 0, n: int = 400, k: int = 8) -> tuple[Tensor, Tensor, np.ndarray]:
+    """As `scored_rows`; a tenth of the labels are of another class, and a fifth of rows that no class explains."""
+    logs, y, _ = scored_rows(0.1, n, k, seed)
+    random = np.random.default_rng([seed, 1])
+    stranger = random.random(n) < 0.2
+    scores = logs.numpy().copy()
+    scores[:, stranger] = 0.6 * random.normal(size=(2, int(stranger.sum()), k))
+    return torch.as_tensor(scores).log_softmax(2), y, stranger
+
+
+def how_unsure(logs: Tensor) -> Tensor:
+    return -pooled(torch.ones(2, dtype=torch.float64), list(logs)).amax(1)
+
+
+def own_labels(logs: Tensor, y: Tensor) -> Tensor:
+    return pooled(torch.ones(2, dtype=torch.float64), list(logs)).gather(1, y[:, None])[:, 0].exp()
+
+
+@pytest.mark.parametrize("weighted", [False, True], ids=["", "weighted"])
+def test_doubts_are_a_logistic_regression_on_how_unsure_predictions_are(weighted: bool) -> None:
+    """The gradient of the loss is zero, or points where the slope may not go."""
+    random = np.random.default_rng(0)
+    unsure, counts = torch.as_tensor(random.exponential(size=60)), torch.as_tensor(0.5 + random.random(60))
+    for sign in (1.0, -1.0):
+        doubts = (sign * (unsure - 1.5) + 0.5 * torch.as_tensor(random.normal(size=60))).sigmoid()
+        share = wrong_share(doubts, counts if weighted else None, unsure)
+        assert isinstance(share, Tensor)
+        line = np.polyfit(unsure.numpy(), share.logit().numpy(), 1)
+        gaps = [
+            (c if weighted else 1.0) * (e - t)
+            for c, e, t in zip(counts.tolist(), share.tolist(), doubts.tolist(), strict=True)
+        ]
+        slope = sum(gap * v for gap, v in zip(gaps, unsure.tolist(), strict=True)) + line[0] / 25
+        assert sum(gaps) == pytest.approx(0, abs=1e-6)
+        if sign > 0:
+            assert line[0] > 0.5
+            assert slope == pytest.approx(0, abs=1e-6)
+        else:
+            assert line[0] == pytest.approx(0, abs=1e-9)
+            assert slope > 1
+    assert wrong_share(doubts, None) == pytest.approx(float(doubts.mean()))
+
+
+def test_the_share_of_strangers_is_the_one_of_highest_likelihood() -> None:
+    logs, y, _ = rows_with_strangers()
+    own, unsure = own_labels(logs, y), how_unsure(logs)
+
+    def loss(line: np.ndarray) -> float:
+        total = line[1] ** 2 / 50
+        for p, v in zip(own.tolist(), unsure.tolist(), strict=True):
+            share = 1 / (1 + math.exp(-line[0] - line[1] * v))
+            total -= math.log((1 - share) * p + share / 8)
+        return total
+
+    best = minimize(loss, [-1.0, 1.0], bounds=[(None, None), (0, None)]).x
+    found = label_noise(own, 8, unsure=unsure)
+    assert isinstance(found, Tensor)
+    expected = [1 / (1 + math.exp(-best[0] - best[1] * v)) for v in unsure.tolist()]
+    np.testing.assert_allclose(found, expected, atol=1e-2)  # the search ends where steps are small
+    assert best[1] > 0.5
+    share, beliefs = label_beliefs(own, 8, own > 0.001, unsure=unsure)
+    assert beliefs is not None
+    of_some = label_noise(own[own > 0.001], 8, unsure=unsure[own > 0.001])
+    assert isinstance(of_some, Tensor)
+    assert share == pytest.approx(float(of_some.mean()))
+    torch.testing.assert_close(beliefs[own > 0.001], right_label(own[own > 0.001], of_some, 8))
+    assert bool((beliefs[own <= 0.001] == 1).all())
+
+
+def test_right_labels_are_believed_where_classes_are_to_come() -> None:
+    logs, y, _ = scored_rows(0.0)
+    own = logs.mean(0).exp().gather(1, y[:, None])[:, 0]
+    assert label_noise(own, 8, unsure=-logs.mean(0).amax(1)) == 0.0
+    assert torch.equal(robust_weights(logs, y, more_to_come=True), pool_weights(logs, y))
+
+
+def test_strangers_are_doubted_more_and_experts_are_surer() -> None:
+    """With 40 seeds the belief in strangers falls by 0.40 to 0.84, the NLL of new rows by 0.006 to 0.045."""
+    logs, y, stranger = rows_with_strangers()
+    plain, believing = (robust_weights(logs, y, more_to_come=more) for more in (False, True))
+    own, unsure = (pooled(believing, list(logs)).gather(1, y[:, None])[:, 0].exp(), how_unsure(logs))
+    alike, doubted = (label_beliefs(own, 8, own >= 0, unsure=asked)[1] for asked in (None, unsure))
+    assert alike is not None
+    assert doubted is not None
+    assert float(doubted[stranger].mean()) < float(alike[stranger].mean()) - 0.3
+    assert float(doubted[~stranger].mean()) > float(alike[~stranger].mean()) - 0.01
+    new, truth, _ = scored_rows(0.0, seed=1)
+    before, after = (-float(pooled(w, list(new)).gather(1, truth[:, None]).mean()) for w in (plain, believing))
+    assert after < before

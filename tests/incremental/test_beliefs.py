@@ -15,7 +15,7 @@ from gptree.estimators.evidence import SCALES
 from gptree.experts import NovelClassExperts, left_out
 from gptree.experts.wrong_labels import label_noise
 from gptree.incremental import base as base_session
-from gptree.incremental import memory_left_out, sessions
+from gptree.incremental import episodes, memory_left_out, sessions
 from gptree.maths import make_kernel
 
 CLASSES, SHOTS, D = 12, 12, 10
@@ -66,7 +66,8 @@ def test_rows_of_a_base_session_count_by_the_belief_in_their_labels(
         spied(monkeypatch, base_session, "fit_forest"),
         spied(monkeypatch, base_session, "left_out_predictions"),
     )
-    X, y, _ = task()
+    X, y, _ = task(0.1)
+    X[::6] = X[np.random.default_rng(1).integers(len(X), size=(3, len(X[::6])))].mean(0)  # which are of no class
     extra: dict[str, Any] = {"held_out": np.arange(len(y)) % SHOTS < 9} if masked else {}
     if weighted:
         extra["sample_weight"] = 0.5 + np.arange(len(y)) % 3
@@ -76,9 +77,14 @@ def test_rows_of_a_base_session_count_by_the_belief_in_their_labels(
     seen = np.arange(len(y)) if options["held_out"] is None else np.flatnonzero(options["held_out"])
     counts = counts[torch.as_tensor(seen)].tolist()
     own = [math.exp(scores[i][c] - scores[i].logsumexp(0)) for i, c in enumerate(data.y)]
-    noise = label_noise(torch.tensor(own, dtype=torch.float64), CLASSES, torch.tensor(counts, dtype=torch.float64))
-    assert noise > 0.05
-    beliefs = {row: (1 - noise) * p / ((1 - noise) * p + noise / CLASSES) for row, p in zip(seen, own, strict=True)}
+    unsure = [float(scores[i].logsumexp(0) - scores[i].max()) for i in range(len(data.y))]
+    counted, doubts = (torch.tensor(each, dtype=torch.float64) for each in (counts, unsure))
+    noise = label_noise(torch.tensor(own, dtype=torch.float64), CLASSES, counted, unsure=doubts)
+    assert isinstance(noise, torch.Tensor)
+    assert float(noise.max()) > 1.5 * float(noise.min()) > 0.05
+    beliefs = {
+        row: (1 - e) * p / ((1 - e) * p + e / CLASSES) for row, p, e in zip(seen, own, noise.tolist(), strict=True)
+    }
     for row, count, found in zip(seen, counts, data.weights.tolist(), strict=True):
         assert found == pytest.approx(count * beliefs[row], rel=1e-9)
     assert asked[0][0][3] is data.weights  # left-out predictions know them
@@ -91,6 +97,21 @@ def test_right_labels_are_believed(monkeypatch: pytest.MonkeyPatch) -> None:
     X, y, _ = task(wrong=0.0)
     assert classifier().fit(X, y).state_.beliefs is None
     assert fitted[0][0][1].weights is None
+
+
+def test_rehearsals_of_two_rows_a_class_count_queries_by_belief(monkeypatch: pytest.MonkeyPatch) -> None:
+    made, learnt = spied(monkeypatch, episodes, "make_episode"), spied(monkeypatch, base_session, "learn_novel_experts")
+    X, y, _ = task(0.3, 8, spread=0.2)
+    rows = np.concatenate([np.flatnonzero(y == c)[-2:] for c in range(CLASSES)])
+    classifier().fit(X[rows], y[rows])
+    beliefs = learnt[0][0][-1]
+    assert beliefs is not None
+    assert float(beliefs.min()) < 0.9
+    features = learnt[0][0][0]
+    for *_, episode in made:
+        for x, weight in zip(episode.queries, episode.weights, strict=True):
+            (same,) = (features == x).all(1).nonzero()[:, 0]
+            assert float(weight) == float(beliefs[same])
 
 
 def test_what_wrong_labels_teach_base_nodes_does_no_harm() -> None:
@@ -253,8 +274,10 @@ def test_rows_of_a_session_count_by_the_belief_in_their_labels(strategy: Any, mo
     assert data.y.tolist() == labels
     for i, row in enumerate(state.grown.rows.tolist()):
         belief = (1 - noise) * own[i] / ((1 - noise) * own[i] + noise / CLASSES) if asked[i] else 1.0
-        if labels[i] < 6 and strategy.rebuilds:  # to others, base classes are one
+        if labels[i] < 6:
             belief = float(state.base.beliefs[row])
+            if not strategy.rebuilds:  # base classes are one, to which a row with a wrong label may belong all the same
+                belief += (1 - belief) * float(log_p[i, :6].exp().sum())
         assert float(now[i]) == pytest.approx(float(before[i]) * belief, rel=1e-7)
 
 

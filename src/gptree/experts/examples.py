@@ -97,6 +97,8 @@ class Examples:
         Whether classes have few examples, see `FEW_ROWS`.
     raw : optional
         What the features were computed from, or a function without arguments that gives it.
+    more_to_come : bool
+        Whether there are classes that are not there yet, so that wrong labels may be those of their rows.
     """
 
     X: Tensor
@@ -110,6 +112,7 @@ class Examples:
     calibration: Tensor
     few: bool
     raw: Any = None
+    more_to_come: bool = False
 
     @classmethod
     def of(
@@ -122,6 +125,7 @@ class Examples:
         calibration: Tensor | None = None,
         weights: Tensor | None = None,
         few: bool | None = None,
+        more_to_come: bool = False,
     ) -> Examples:
         """Check and count examples.
 
@@ -146,6 +150,8 @@ class Examples:
             How many times each example counts, more than 0; once by default.
         few : bool, optional
             Whether classes are taken to have few examples; by default if they do.
+        more_to_come : bool
+            Whether there are classes that are not there yet.
 
         Returns
         -------
@@ -171,7 +177,7 @@ class Examples:
         counts = X.new_zeros(n_classes).index_add_(0, y, weights)
         calibration = torch.ones_like(y, dtype=torch.bool) if calibration is None else calibration
         few = few_rows(len(X), n_classes) if few is None else few
-        return cls(X, y, n_classes, folds, weights, sizes, counts, fold_counts, calibration, few, raw)
+        return cls(X, y, n_classes, folds, weights, sizes, counts, fold_counts, calibration, few, raw, more_to_come)
 
     def __len__(self) -> int:
         return len(self.X)

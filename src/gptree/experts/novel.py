@@ -182,7 +182,8 @@ class NovelClassExperts(Serializable):
         known = rows if len(rows) * scores.n_novel <= MAX_TABLE else calibration
         odds, of_novel = scores.at(known)
         scored = [each[torch.searchsorted(known, calibration)][:, several - n_base] for each in of_novel]
-        sharpness = self._sharpness(scored, several, examples, calibration)
+        is_novel = odds[torch.searchsorted(known, calibration)].sigmoid()
+        sharpness = self._sharpness(scored, several, examples, calibration, is_novel)
         grown = sharpened(sharpness)
         sums = None if layer is None else NovelSums.of(scores, layer.later, sharpness)
         return grown, replace(scores.of(grown, base_left_out, known, grown.entries(odds, of_novel)), sums=sums)
@@ -294,13 +295,15 @@ class NovelClassExperts(Serializable):
         weights = self.root_weights[: len(scores)]
         return torch.einsum("k,ktc->tc", weights, torch.stack(scores).to(weights))
 
-    def _sharpness(self, scores: list[Tensor], classes: Tensor, examples: Examples, rows: Tensor) -> float:
+    def _sharpness(
+        self, scores: list[Tensor], classes: Tensor, examples: Examples, rows: Tensor, is_novel: Tensor
+    ) -> float:
         """The factor of the weights among novel classes: the temperature that their left-out examples ask for.
 
         How far apart classes lie is the one thing that base classes cannot teach about those that arrive. One number
         from examples of all of them is enough, with the weak prior of `best_temperature` around 1; where labels seem to
         be wrong, they count by the belief in theirs. Each expert scores `classes` (c,) of several examples at some of
-        these, `rows` (r,); without any it is 1.
+        these, `rows` (r,), which are novel with the probabilities `is_novel`; without any it is 1.
         """
         if len(rows) == 0:
             return 1.0
@@ -310,15 +313,19 @@ class NovelClassExperts(Serializable):
             return logs.new_tensor(best_temperature(logs, labels, 1.0, counts)[0], dtype=torch.float64)
 
         def own(tau: Tensor) -> Tensor:
-            return (tau * logs).log_softmax(1).gather(1, labels[:, None])[:, 0].exp()
+            return is_novel * (tau * logs).log_softmax(1).gather(1, labels[:, None])[:, 0].exp()
 
         return float(self.choose(best, own, len(classes), examples.weights[rows]))
 
-    def choose(self, best: Settings, own: OwnLabels, n_classes: int, counts: Tensor) -> Tensor:
-        """Settings from rows (r,), which count by beliefs, see `with_beliefs`, where labels are not trusted."""
-        if self.trusts_labels or few_rows(len(counts), n_classes):
+    def choose(self, best: Settings, own: OwnLabels, n_novel: int, counts: Tensor) -> Tensor:
+        """Settings from rows (r,) of so many novel classes; by beliefs, see `with_beliefs`, if labels are not trusted.
+
+        A wrong label may be that of a row of a base class: `own` are probabilities among all classes.
+        """
+        if self.trusts_labels:
             return best(counts, None)
-        return with_beliefs(best, own, n_classes, counts)[0]
+        n_base = len(self.lda.counts)
+        return with_beliefs(best, own, n_base + n_novel, counts, few_rows(len(counts), n_novel))[0]
 
 
 @dataclass(frozen=True, eq=False)

@@ -139,17 +139,17 @@ def layer_scores(
     asked = torch.isin(new, torch.cat([calibration, later]))
     known, taus = torch.cat([old, new[asked]]), temperatures(earlier.centre)
     sums = torch.cat([torch.logaddexp(earlier.sums, sums_at(z, taus)), sums_at(z_new[asked], taus)])
-    at = torch.searchsorted(known, calibration)
-    asked_own = own[torch.searchsorted(rows, calibration)]
+    odds = mass - torch.cat([base, base_new]).double() + learnt.bias
+    at, asked = torch.searchsorted(known, calibration), torch.searchsorted(rows, calibration)
+    of_asked = own[asked], odds[asked].sigmoid()
     counts = examples.weights[calibration].double()
-    tau = chosen_between(learnt.choose, sums[at], asked_own, earlier.centre, scores.n_novel, counts)
+    tau = chosen_between(learnt.choose, sums[at], *of_asked, earlier.centre, scores.n_novel, counts)
     if tau is None:
         return None
 
     together = torch.cat([interpolated(earlier.sums, earlier.centre, tau), sums_at(z_new[:, :first], [tau])[:, 0]])
     newest = tau * torch.cat([z, z_new[:, first:]])
     total = torch.logaddexp(together, newest.logsumexp(1))[:, None]
-    odds = mass - torch.cat([base, base_new]).double() + learnt.bias
     table = torch.cat([odds[:, None], together[:, None] - total, newest - total], 1).to(examples.X.dtype)
     kept, at = torch.searchsorted(rows, later), torch.searchsorted(known, later)
     experts = scores.discriminants.lda, scores.discriminants.random_lda
@@ -161,12 +161,18 @@ class _OutsideError(Exception):
 
 
 def chosen_between(
-    choose: Callable[..., Tensor], sums: Tensor, own: Tensor, centre: float, n_novel: int, counts: Tensor
+    choose: Callable[..., Tensor],
+    sums: Tensor,
+    own: Tensor,
+    is_novel: Tensor,
+    centre: float,
+    n_novel: int,
+    counts: Tensor,
 ) -> float | None:
     """The τ that `NovelClassExperts.choose` takes, from S (r, NODES) and z of their own classes (r,) at some points.
 
-    `counts` (r,) is how many times each counts. None where a τ that is tried is not in the interval: with many wrong
-    labels, the one that trusts them is far from the one that does not.
+    They are novel with the probabilities `is_novel` (r,), and count `counts` (r,) times each. None where a τ that is
+    tried is not in the interval: with many wrong labels, the one that trusts them is far from the one that does not.
     """
 
     def best(believed: Tensor | None, _: Tensor | None) -> Tensor:
@@ -178,7 +184,7 @@ def chosen_between(
         return sums.new_tensor(tau)
 
     def own_label(tau: Tensor) -> Tensor:
-        return (tau * own - interpolated(sums, centre, float(tau))).exp()
+        return is_novel * (tau * own - interpolated(sums, centre, float(tau))).exp()
 
     try:
         return float(choose(best, own_label, n_novel, counts))

@@ -118,7 +118,8 @@ class Pool(Expert):
         logs = torch.stack([fit.at(calibration.rows).to(dtype).log_softmax(1) for fit in fits])
         logs = torch.cat([logs, logs * easing(logs)]) if eases else logs
         seen, balanced = calibration.see(logs), calibration.balanced.to(logs)
-        weights = robust_weights(seen, calibration.labels, balanced, examples.few, eases).to(examples.X)
+        about = calibration.labels, balanced, examples.few, eases, examples.more_to_come
+        weights = robust_weights(seen, *about).to(examples.X)
         weights, eased = weights[: len(fits)], weights[len(fits) :]
         eased = eased if bool((eased > 0).any()) else None
         fitted = FittedPool(tuple(fit.expert for fit in fits), weights, eased=eased)
@@ -201,7 +202,12 @@ def pooled(weights: Tensor, logs: list[Tensor]) -> Tensor:
 
 
 def robust_weights(
-    logs: Tensor, labels: Tensor, counts: Tensor | None = None, few: bool = False, eased: bool = False
+    logs: Tensor,
+    labels: Tensor,
+    counts: Tensor | None = None,
+    few: bool = False,
+    eased: bool = False,
+    more_to_come: bool = False,
 ) -> Tensor:
     """`pool_weights` if labels can be trusted; otherwise those that count rows by the belief in their labels.
 
@@ -223,13 +229,15 @@ def robust_weights(
         Whether the classes have few examples, see `Examples.few`.
     eased : bool
         Whether the second half of the experts are those of the first half, eased (see `easing`).
+    more_to_come : bool
+        Whether wrong labels may be of rows whose classes are not there, see `Examples`.
 
     Returns
     -------
     tensor (K,)
     """
     plain = logs[: len(logs) // 2] if eased else logs
-    weights, believed = _weights(plain, labels, counts, few)
+    weights, believed = _weights(plain, labels, counts, few, more_to_come)
     if eased:
         none = torch.zeros_like(weights)
         start, centre = torch.cat([weights, none]), torch.cat([none + 1 / len(none), none])
@@ -237,19 +245,24 @@ def robust_weights(
     return SURER * weights if few and len(labels) else weights
 
 
-def _weights(logs: Tensor, labels: Tensor, counts: Tensor | None, few: bool) -> tuple[Tensor, Tensor | None]:
+def _weights(
+    logs: Tensor, labels: Tensor, counts: Tensor | None, few: bool, more_to_come: bool
+) -> tuple[Tensor, Tensor | None]:
     """`robust_weights` for points that experts know as well as left-out ones, and how much rows count by beliefs."""
     k, of_labels = logs.shape[2], _of_labels(logs, labels)
 
     def own(weights: Tensor) -> Tensor:
         return (weights @ of_labels - _log_sums(logs, weights)).exp()
 
+    def unsure(weights: Tensor) -> Tensor:
+        return -torch.einsum("k,krc->rc", weights, logs).log_softmax(1).amax(1)
+
     def best(believed: Tensor | None, start: Tensor | None) -> Tensor:
         return pool_weights(logs, labels, counts=believed, start=start)
 
     if len(labels) == 0:
         return best(counts, None), counts
-    return with_beliefs(best, own, k, counts, few)
+    return with_beliefs(best, own, k, counts, few, unsure if more_to_come else None)
 
 
 def pool_weights(

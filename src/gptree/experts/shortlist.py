@@ -78,7 +78,8 @@ def fit_shortlist(experts: Sequence[Expert], examples: Examples, size: int) -> F
     for log, weights in zip(logs, one, strict=True):
         log.copy_(calibration.see(with_tail(guide.clone(), shortlist, found, weights, slopes).log_softmax(1)))
     del guide, found  # of many classes they are large
-    weights = robust_weights(logs, calibration.labels, calibration.balanced.to(logs), few=examples.few)
+    about = calibration.labels, calibration.balanced.to(logs), examples.few
+    weights = robust_weights(logs, *about, more_to_come=examples.more_to_come)
     pool = FittedShortlist(pool.experts, weights.to(examples.X), pool.slopes.to(examples.X), size)
     return Fit(pool, pool.combined_at(first.at, examples, itself), examples.usable)
 

@@ -8,11 +8,17 @@ probability of row i's own label,
 and ε maximises the likelihood. Where classes overlap, rows lie among few neighbours; a wrong label lies anywhere. So ε
 does not grow with overlap alone, and is taken to be 0 unless the rows speak clearly for it. Where classes have few rows
 (`FEW_ROWS`) no share is clear, and the one that explains them best is taken.
+
+Where classes are still to come, a wrong label may be that of a stranger, whose class is not there. No class explains
+it: its left-out prediction is unsure, as that of a right row seldom is. With p_i the highest probability of row i,
+
+    logit ε_i = a − b log p_i,    b ≥ 0
+
+is fitted in place of one ε for all rows, by the same expectation maximisation.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 
 import torch
@@ -26,19 +32,21 @@ CLEAR = 1.0  # standard errors of the mean gain in log-likelihood; none of class
 STEPS = 50
 TOLERANCE = 1e-4
 SETTING_STEPS, SETTING_TOLERANCE = 15, 1e-3  # where settings are found beside ε
+SLOPE_SCALE = 5.0  # of b, before the rows have spoken
+NEWTON_STEPS, NEWTON_TOLERANCE = 50, 1e-9
 #: Likelihood weight of every point where all classes have one example: the experts decide, and the variances keep their
 #: order for `novelty_score`.
 ONE_SHOT_WEIGHT = 1e-3
 
 
-def right_label(own: Tensor, noise: float, n_classes: int) -> Tensor:
+def right_label(own: Tensor, noise: float | Tensor, n_classes: int) -> Tensor:
     """The belief r (n,) that each label is right.
 
     Parameters
     ----------
     own : tensor (n,)
         Left-out probabilities of the rows' own labels.
-    noise : float
+    noise : float or tensor (n,)
         ε.
     n_classes : int
         k.
@@ -51,7 +59,7 @@ def right_label(own: Tensor, noise: float, n_classes: int) -> Tensor:
     return right / (right + noise / n_classes)
 
 
-def likelihood(own: Tensor, noise: float, n_classes: int) -> Tensor:
+def likelihood(own: Tensor, noise: float | Tensor, n_classes: int) -> Tensor:
     """log p(y) of each row, (n,).
 
     Parameters
@@ -88,7 +96,47 @@ def is_clear(gain: Tensor, counts: Tensor | None = None, few: bool = False) -> b
     return bool(mean > (0.0 if few else CLEAR * variance.sqrt()))
 
 
-def label_noise(own: Tensor, n_classes: int, counts: Tensor | None = None, few: bool = False) -> float:
+def wrong_share(wrong: Tensor, counts: Tensor | None, unsure: Tensor | None = None) -> float | Tensor:
+    """ε from the doubts in each label: their mean, or a logistic regression of them on how unsure predictions are.
+
+    Parameters
+    ----------
+    wrong : tensor (n,)
+        1 − r.
+    counts : tensor (n,) or None
+        How many times each row counts; None is once.
+    unsure : tensor (n,), optional
+        −log of the highest class probability.
+
+    Returns
+    -------
+    float, or a tensor (n,) if `unsure` is given
+    """
+    mean = weighted_mean(wrong, counts)
+    if unsure is None:
+        return float(mean)
+    doubts, at = wrong.double(), torch.stack([torch.ones_like(unsure), unsure]).double()
+    times = torch.ones_like(doubts) if counts is None else counts.double()
+    prior = at.new_tensor([0.0, SLOPE_SCALE**-2])
+    line = torch.stack([mean.double().logit(eps=1e-6), at.new_zeros(())])  # a and b
+    for _ in range(NEWTON_STEPS):
+        share = (line @ at).sigmoid()
+        slope = at @ (times * (share - doubts)) + prior * line
+        curvature = (at * (times * share * (1 - share))) @ at.T + prior.diag()
+        free = (line > 0) | (slope < 0)
+        free[0] = True
+        step = torch.zeros_like(line)
+        step[free] = torch.linalg.solve(curvature[free][:, free], -slope[free]).clamp(-1, 1)
+        previous, line = line, line + step
+        line[1].clamp_(min=0)
+        if torch.allclose(line, previous, rtol=0, atol=NEWTON_TOLERANCE):
+            break
+    return (line @ at).sigmoid().to(wrong)
+
+
+def label_noise(
+    own: Tensor, n_classes: int, counts: Tensor | None = None, few: bool = False, unsure: Tensor | None = None
+) -> float | Tensor:
     """The share ε of labels that are drawn at random, by expectation maximisation; 0 unless it is clear.
 
     Parameters
@@ -101,29 +149,35 @@ def label_noise(own: Tensor, n_classes: int, counts: Tensor | None = None, few: 
         How many times each row counts.
     few : bool
         Whether the classes have few rows.
+    unsure : tensor (n,), optional
+        Where classes are still to come, −log of the highest class probability of each row.
 
     Returns
     -------
-    float
+    float, or a tensor (n,) if `unsure` is given and it is not 0
     """
     total = len(own) if counts is None else float(counts.sum())
     if total == 0:
         return 0.0
-    noise = START
+    noise: float | Tensor = START
     for _ in range(STEPS):
-        previous, noise = noise, float(1 - weighted_mean(right_label(own, noise, n_classes), counts))
-        if math.isclose(noise, previous, rel_tol=0, abs_tol=TOLERANCE):
+        previous, noise = noise, wrong_share(1 - right_label(own, noise, n_classes), counts, unsure)
+        if float(torch.as_tensor(noise - previous).abs().max()) <= TOLERANCE:
             break
-    if noise < LEAST_NOISE:
+    if _mean(noise, counts) < LEAST_NOISE:
         return 0.0
     # what is compared with may not be sure of anything either: it has seen one row more, of any label
     gain = likelihood(own, noise, n_classes) - likelihood(own, 1 / (total + 1), n_classes)
     return noise if is_clear(gain, counts, few) else 0.0
 
 
+def _mean(noise: float | Tensor, counts: Tensor | None) -> float:
+    return float(weighted_mean(noise, counts)) if isinstance(noise, Tensor) else noise
+
+
 #: From how many times each row counts (n,), None for once, and the last settings or None, to the best settings.
 Settings = Callable[[Tensor | None, Tensor | None], Tensor]
-#: From settings to left-out probabilities (n,) of the rows' own labels.
+#: From settings to left-out probabilities (n,) of the rows' own labels; or to −log of those of their best classes.
 OwnLabels = Callable[[Tensor], Tensor]
 
 
@@ -133,6 +187,7 @@ def with_beliefs(
     n_classes: int,
     counts: Tensor | None,
     few: bool = False,
+    unsure: OwnLabels | None = None,
 ) -> tuple[Tensor, Tensor | None]:
     """Settings that trust the labels, or, if these explain them clearly better, such as count rows by beliefs.
 
@@ -149,17 +204,20 @@ def with_beliefs(
         How many times each row counts.
     few : bool
         Whether the classes have few rows.
+    unsure : function from settings, optional
+        Where classes are still to come: −log of the highest class probabilities (n,).
 
     Returns
     -------
     settings, and how many times rows count by beliefs; `counts` where the labels are trusted
     """
     plain = settings = best(counts, None)
-    before, noise, believed = own(plain), START, counts
+    before, believed = own(plain), counts
+    noise: float | Tensor = START
     for _ in range(SETTING_STEPS):
         beliefs = right_label(own(settings), noise, n_classes)
-        noise = float(1 - weighted_mean(beliefs, counts))
-        if noise < LEAST_NOISE:
+        noise = wrong_share(1 - beliefs, counts, None if unsure is None else unsure(settings))
+        if _mean(noise, counts) < LEAST_NOISE:
             return plain, counts
         believed = beliefs if counts is None else beliefs * counts
         previous, settings = settings, best(believed, settings)
@@ -178,6 +236,7 @@ def label_beliefs(
     few: bool = False,
     calibration: Tensor | None = None,
     counts: Tensor | None = None,
+    unsure: Tensor | None = None,
 ) -> tuple[float, Tensor | None]:
     """The share of wrong labels, and the belief that each is right, which is its likelihood weight at the nodes.
 
@@ -195,16 +254,22 @@ def label_beliefs(
         On which rows the share is estimated; all by default.
     counts : tensor (n,), optional
         How many times each row counts.
+    unsure : tensor (n,), optional
+        Where classes are still to come, and there is no `calibration`: −log of the highest class probabilities.
 
     Returns
     -------
-    ε, and a tensor (n,); None where ε is 0
+    ε, of all rows together, and a tensor (n,); None where ε is 0
     """
     asked = usable if calibration is None else usable & calibration
-    noise = label_noise(own[asked], n_classes, None if counts is None else counts[asked], few)
-    if noise == 0.0:
-        return noise, None
-    return noise, torch.where(usable, right_label(own, noise, n_classes), torch.ones_like(own))
+    of_asked = None if counts is None else counts[asked]
+    noise = label_noise(own[asked], n_classes, of_asked, few, None if unsure is None else unsure[asked])
+    share = _mean(noise, of_asked)
+    if share == 0.0:
+        return share, None
+    if isinstance(noise, Tensor):
+        noise = torch.zeros_like(own).masked_scatter(asked, noise)
+    return share, torch.where(usable, right_label(own, noise, n_classes), torch.ones_like(own))
 
 
 def likelihood_weights(counts: Tensor | None, beliefs: Tensor | None) -> Tensor | None:

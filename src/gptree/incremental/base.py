@@ -234,11 +234,12 @@ def _said(fit: Fit, seen: _Seen, n_classes: int, trees: Sequence[ClassTree], few
     said = _Said(left_out, frequencies=np.log(counts / counts.sum()))
     # nodes must not learn how large classes are, see `fit_prior`
     prior = None if said.learnt is None else said.learnt.to(left_out if isinstance(left_out, Tensor) else seen.X)
-    found = row_scores(in_chunks(left_out), y, seen.X, trees, prior, spread=few, advance=advance)
+    found = row_scores(in_chunks(left_out), y, seen.X, trees, prior, spread=few, unsure=True, advance=advance)
     said = replace(said, odds=found.odds)
     if not bool(fit.usable.any()):  # as in `fit_prior`
         return replace(said, weights=torch.full_like(seen.sphere[:, 0], ONE_SHOT_WEIGHT))
-    _, beliefs = label_beliefs(found.own, n_classes, fit.usable, few, counts=seen.weights)
+    about = found.own, n_classes, fit.usable, few
+    _, beliefs = label_beliefs(*about, counts=seen.weights, unsure=found.unsure)
     spread = math.inf if found.spread is None else float(weighted_mean(found.spread, seen.weights))
     return replace(said, weights=beliefs, beliefs=beliefs, spread=spread)
 
@@ -380,9 +381,8 @@ def _base_experts(
     rows, masses = (torch.as_tensor(values, device=seen.X.device) for values in exemplars)
     calibration = None if held_out is None else torch.as_tensor(held_out, device=seen.X.device)
     alone = torch.full_like(seen.codes, ALONE)
-    examples = Examples.of(
-        seen.sphere, seen.codes, n_classes, folds=alone, calibration=calibration, weights=seen.weights
-    )
+    about = {"folds": alone, "calibration": calibration, "weights": seen.weights, "more_to_come": True}
+    examples = Examples.of(seen.sphere, seen.codes, n_classes, **about)
     fit = expert.on_exemplars(rows, masses).fit(examples)
     return replace(fit, expert=_lighter(fit.expert))
 

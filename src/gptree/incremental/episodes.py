@@ -30,7 +30,6 @@ from gptree.experts import (
     RandomFeatures,
     best_temperature,
     exemplar_density,
-    few_rows,
     fit_weights,
     lda_scores,
     root_log_odds,
@@ -96,8 +95,7 @@ def learn_novel_experts(
 
     Where some are `held_out` (n,), novel classes and queries are made of these. What the experts
     of base and novel classes have in common is taken from `base`, once for both. `weights` (n,) say how many times each
-    example counts, and `beliefs`, of all of them or of those held out, that their labels are right: queries count so,
-    unless classes have few rows.
+    example counts, and `beliefs`, of all of them or of those held out, that their labels are right: queries count so.
     """
     examples = Examples.of(X, y, len(hashes), weights=weights)
     rows = torch.as_tensor(exemplars.rows, device=X.device)
@@ -111,7 +109,7 @@ def learn_novel_experts(
     shares = list(enumerate(NOVEL_SHARES))
     shares = shares if len(hashes) <= MANY_CLASSES else [shares[0], shares[-1]]
     asked = X.new_ones(len(X)) if weights is None else weights.to(X)
-    if beliefs is not None and not few_rows(len(X), len(hashes)):
+    if beliefs is not None:
         believed = slice(None) if held_out is None else torch.as_tensor(held_out, device=X.device)
         asked = asked.clone()
         asked[believed] *= beliefs.to(X)

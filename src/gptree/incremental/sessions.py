@@ -342,7 +342,8 @@ def _beliefs(base: BaseState, memory: Memory, seen: Tensor, own: Tensor, n_class
     """The belief that the label of each row that is seen is right, from left-out probabilities `own` of the labels.
 
     Rows of base classes have theirs from the base session. Where all classes below `first` are one to the new nodes,
-    labels of these are not in question, nor are those of few rows: of two, each is predicted from the other alone.
+    `own` is the probability of these together, and a row with a wrong label is still on their side unless it is of a
+    newer class. Labels of few rows are not in question: of two, each is predicted from the other alone.
     """
     assert base.novel_experts is not None
     if base.novel_experts.trusts_labels:
@@ -351,8 +352,10 @@ def _beliefs(base: BaseState, memory: Memory, seen: Tensor, own: Tensor, n_class
     asked = (y >= (n_base if first is None else first)) & (torch.bincount(y)[y] >= FEW_ROWS)
     _, found = label_beliefs(own, n_classes, asked, counts=memory.weights[seen])
     beliefs = torch.ones_like(own) if found is None else found
-    if first is None and base.beliefs is not None:
-        beliefs[: memory.n_exemplars] = base.beliefs[memory.rows[: memory.n_exemplars]]
+    if base.beliefs is not None:
+        exemplars = seen < memory.n_exemplars
+        right = base.beliefs[memory.rows[seen[exemplars]]]
+        beliefs[exemplars] = right if first is None else right + (1 - right) * own[exemplars]
     return beliefs
 
 

@@ -101,11 +101,14 @@ class RowScores:
         Prior means on the paths of these; None without trees.
     spread : tensor (n,) or None
         By how many nats the scores of a row differ over the classes, where it was asked.
+    unsure : tensor (n,) or None
+        −log of the highest class probability, where it was asked.
     """
 
     own: Tensor
     odds: PathOdds | None
     spread: Tensor | None
+    unsure: Tensor | None = None
 
 
 def row_scores(
@@ -116,6 +119,7 @@ def row_scores(
     prior: Tensor | None = None,
     *,
     spread: bool,
+    unsure: bool = False,
     advance: Advance,
 ) -> RowScores:
     """Left-out class scores (n, C), read in parts: no array of that size is made.
@@ -133,6 +137,8 @@ def row_scores(
         Added to the scores in the prior means.
     spread : bool
         Whether the spreads are asked for.
+    unsure : bool
+        Whether it is asked how unsure the scores are.
     advance : callable
         Called with the number of rows of each part.
 
@@ -143,16 +149,19 @@ def row_scores(
     codes = torch.as_tensor(y, device=like.device)
     own = like.new_empty(len(y))
     spreads = like.new_full((len(y),), math.inf) if spread else None
+    doubts = like.new_empty(len(y)) if unsure else None
     table = PathTable(trees, y, like) if trees else None
     for rows, scores in parts:
         if spreads is not None:
             spreads[rows] = scores.std(1, correction=0).to(spreads)
+        if doubts is not None:
+            doubts[rows] = (scores.logsumexp(1) - scores.amax(1)).to(doubts)
         log_p = None if table is None else table.add(rows, scores if prior is None else scores + prior)
         if log_p is None or prior is not None:
             log_p = scores.gather(1, codes[rows, None])[:, 0] - scores.logsumexp(1)
         own[rows] = log_p.exp().to(own.dtype)
         advance(len(rows))
-    return RowScores(own, None if table is None else table.done(), spreads)
+    return RowScores(own, None if table is None else table.done(), spreads, doubts)
 
 
 def training_log_odds(
