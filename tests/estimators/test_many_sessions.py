@@ -151,6 +151,27 @@ def test_sums_over_the_classes_of_older_layers(asked: list[bool], monkeypatch: p
     np.testing.assert_allclose(np.exp(log_p(model)), np.exp(log_p(layered(*arrived))), rtol=0, atol=1e-6)
 
 
+def test_older_classes_of_a_layer_have_one_column(asked: list[bool], monkeypatch: pytest.MonkeyPatch) -> None:
+    experts = sessions._experts
+    last: list[Any] = []
+    monkeypatch.setattr(sessions, "_experts", lambda *given: last.append((given[4], experts(*given))) or last[-1][1])
+    layered(*range(BASE, 116, 2))
+    rows, (_, newest) = last[-1]
+    assert asked[-1]
+    monkeypatch.setattr(novel, "layer_scores", lambda *_: None)
+    layered(*range(BASE, 116, 2))
+    _, (_, whole) = last[-1]
+    assert newest.together == 12
+    assert whole.together == 1
+    found, every = newest.at(rows).exp(), whole.at(rows).exp()
+    older = every[:, BASE : BASE + 12].sum(1, keepdim=True)
+    expected = np.concatenate([every[:, :BASE], older, every[:, BASE + 12 :]], 1)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-6)
+    others = np.concatenate([expected[:, :-2].sum(1, keepdims=True), expected[:, -2:]], 1)
+    for each in (newest, whole):
+        np.testing.assert_allclose(each.against(rows, 12).exp(), others, rtol=0, atol=1e-6)
+
+
 def test_sums_come_from_the_registry_alone(asked: list[bool], tmp_path) -> None:
     model = layered(*range(BASE, 116, 2))
     before = log_p(model)

@@ -91,7 +91,7 @@ def test_a_beam_of_all_nodes_is_the_whole_model(model: Any, monkeypatch: pytest.
 def test_a_base_session_of_many_classes(many: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Two experts, the second on a shortlist, no rows × classes; it grows, shrinks and is stored as any other."""
     monkeypatch.setattr(base_session, "MANY_CLASSES", 10)
-    monkeypatch.setattr(base_session, "MAX_DOUBLE_SIZE", 0)
+    monkeypatch.setattr("gptree.experts.left_out.MOST_KEPT", 0)
     monkeypatch.setattr(episodes, "MOST_CLASSES", 15)
     monkeypatch.setattr(exemplars, "ROOT_ROWS", 20)
     old = Y < C - 4

@@ -315,7 +315,7 @@ class TestPool:
             eased = pooled(weights, list(both)).gather(1, truth[:, None]).mean()
             gain = float(eased - pooled(plain, list(logs)).gather(1, truth[:, None]).mean())
             assert gain > 0.01 if gained else abs(gain) < 0.002
-            believed = pool._weights(logs, y, None, few=False)[1]
+            believed = pool._weights(logs, y, None, few=False, more_to_come=False)[1]
             counts = torch.ones(n, dtype=torch.float64) if believed is None else believed
             assert (counts.mean() < 0.9) == (wrong > 0)
             smooth = 1 / (2 * float(counts.sum()))

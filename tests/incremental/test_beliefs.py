@@ -59,9 +59,9 @@ def test_rows_of_a_base_session_count_by_the_belief_in_their_labels(
     weighted: bool, masked: bool, streamed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if streamed:  # scores are computed of a few rows at a time
-        monkeypatch.setattr(base_session, "MAX_DOUBLE_SIZE", 0)
+        monkeypatch.setattr(left_out, "MOST_KEPT", 0)
         monkeypatch.setattr(left_out, "row_chunks", lambda rows, n_classes: rows.split(7))
-    fits, scored = spied(monkeypatch, forest, "fit_base"), spied(monkeypatch, base_session, "_left_out")
+    fits, scored = spied(monkeypatch, forest, "fit_base"), spied(monkeypatch, base_session, "_said")
     fitted, asked = (
         spied(monkeypatch, base_session, "fit_forest"),
         spied(monkeypatch, base_session, "left_out_predictions"),
@@ -72,7 +72,7 @@ def test_rows_of_a_base_session_count_by_the_belief_in_their_labels(
     if weighted:
         extra["sample_weight"] = 0.5 + np.arange(len(y)) % 3
     classifier().fit(X, y, **extra)
-    (_, options, (base, rows, _)), data, scores = fits[0], fitted[0][0][1], scored[0][2]
+    (_, options, (base, rows, _)), data, scores = fits[0], fitted[0][0][1], scored[0][2].left_out
     counts = torch.ones(len(y), dtype=torch.float64) if options["weights"] is None else options["weights"]
     seen = np.arange(len(y)) if options["held_out"] is None else np.flatnonzero(options["held_out"])
     counts = counts[torch.as_tensor(seen)].tolist()

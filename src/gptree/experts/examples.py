@@ -192,9 +192,10 @@ class Examples:
         """(n,) which examples settings are chosen on."""
         return self.usable & self.calibration
 
-    def class_sums(self, values: Tensor) -> Tensor:
-        """Sums (C, k) of `values` (n, k) over the examples of each class."""
-        return values.new_zeros(self.n_classes, values.shape[1]).index_add_(0, self.y, values)
+    def class_sums(self, values: Tensor, rows: Tensor | None = None) -> Tensor:
+        """Sums (C, k) of `values` (n, k) over the examples of each class; of `values` (r, k) over those of `rows`."""
+        y = self.y if rows is None else self.y[rows]
+        return values.new_zeros(self.n_classes, values.shape[1]).index_add_(0, y, values)
 
     def class_means(self, values: Tensor) -> Tensor:
         """Means (C, k) of `values` (n, k) over the examples of each class, weighted."""

@@ -31,7 +31,7 @@ from gptree.experts.density import FittedKernelDensity
 from gptree.experts.examples import Examples, few_rows, row_chunks
 from gptree.experts.kernel_ridge import FittedKernelRidge, KernelRidge
 from gptree.experts.lda import FittedLDA
-from gptree.experts.novel_layers import Layer, LayerScores, NovelSums, layer_scores
+from gptree.experts.novel_layers import Layer, NovelSums, layer_scores
 from gptree.experts.novel_scores import Discriminants, GrownScores, NovelScores, combined, root_log_odds
 from gptree.experts.pool import pooled
 from gptree.experts.random_features import FittedRandomFeatures
@@ -178,7 +178,8 @@ class NovelClassExperts(Serializable):
             if found is not None:
                 grown, table, sums = sharpened(found[0]), *found[1:]
                 table[:, 0] *= grown.sharpness
-                return grown, LayerScores(base_left_out, table, scores.place(rows), None, sums)
+                left_out = grown.known_scores(base_left_out, table)
+                return grown, replace(left_out, place=scores.place(rows), sums=sums, together=earlier.n_novel)
         known = rows if len(rows) * scores.n_novel <= MAX_TABLE else calibration
         odds, of_novel = scores.at(known)
         scored = [each[torch.searchsorted(known, calibration)][:, several - n_base] for each in of_novel]

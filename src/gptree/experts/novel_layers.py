@@ -23,7 +23,7 @@ from torch import Tensor
 
 from gptree.experts.examples import row_chunks
 from gptree.experts.lda import FittedLDA
-from gptree.experts.novel_scores import GrownScores, NovelScores
+from gptree.experts.novel_scores import NovelScores
 from gptree.experts.random_features import FittedRandomFeatures
 
 #: Nodes of log τ, and half the length of their interval: log-probabilities are interpolated to 1e-7 there.
@@ -90,17 +90,6 @@ class Layer:
 
     earlier: NovelSums | None
     later: Tensor
-
-
-@dataclass(frozen=True, eq=False)
-class LayerScores(GrownScores):
-    """Those of the newest layer: its novel classes, and before them all earlier novel classes as one."""
-
-    def against(self, rows: Tensor, first: int) -> Tensor:
-        return super().against(rows, 1)
-
-    def at(self, rows: Tensor) -> Tensor:
-        raise RuntimeError("the classes of earlier layers have no scores of their own here.")
 
 
 def layer_scores(

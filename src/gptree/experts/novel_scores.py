@@ -189,6 +189,8 @@ class GrownScores:
         The same of rows that are not in the table; None if all are.
     sums : NovelSums or None
         Of a layer, what the next one needs.
+    together : int
+        So many novel classes, those of earlier layers, have the first column together; by default each has its own.
     """
 
     base: LeftOutAt
@@ -196,12 +198,13 @@ class GrownScores:
     place: Tensor
     more: LeftOutAt | None
     sums: NovelSums | None = None
+    together: int = 1
 
     def __len__(self) -> int:
         return len(self.place)
 
     def at(self, rows: Tensor) -> Tensor:
-        """Those of some rows, (r, C)."""
+        """Those of some rows, (r, C); of classes that have one column together, their sum."""
         odds, novel = self._novel(rows).tensor_split([1], 1)
         return combined(self.base(rows), odds[:, 0], novel)
 
@@ -215,7 +218,7 @@ class GrownScores:
 
     def against(self, rows: Tensor, first: int) -> Tensor:
         """Those of novel classes from the `first` on, and before them all other classes as one; (r, 1 + N − first)."""
-        odds, earlier, novel = self._novel(rows).tensor_split([1, 1 + first], 1)
+        odds, earlier, novel = self._novel(rows).tensor_split([1, 2 + first - self.together], 1)
         others = logsigmoid(-odds)
         if first:
             others = torch.logaddexp(others, logsigmoid(odds) + earlier.logsumexp(1, keepdim=True))

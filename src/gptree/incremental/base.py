@@ -32,7 +32,6 @@ from gptree.experts import (
     few_rows,
     in_chunks,
 )
-from gptree.experts.base import MAX_DOUBLE_SIZE
 from gptree.experts.calibration import weighted_mean
 from gptree.experts.examples import MANY_CLASSES
 from gptree.experts.wrong_labels import ONE_SHOT_WEIGHT, label_beliefs, likelihood_weights
@@ -171,7 +170,7 @@ def fit_base(
         stands_for=masses,
         exemplars=torch.arange(len(rows), device=X.device),
         exemplar_weights=masses,
-        left_out=None if fit is None else _scores_kept(fit, said.left_out, rows, kept, masses, several),
+        left_out=None if fit is None else _scores_kept(fit, rows, kept, masses, several),
         novel_experts=novel_experts,
         novelty=novelty,
         spreads=spreads,
@@ -206,7 +205,7 @@ class _Seen(NamedTuple):
 class _Said:
     """What the experts say of the examples that the nodes see; by default there are none."""
 
-    left_out: Tensor | FitScores | None = None
+    left_out: FitScores | None = None
     odds: PathOdds | None = None
     weights: Tensor | None = None
     """Likelihood weights: the beliefs, or next to nothing where no class has two examples."""
@@ -227,13 +226,13 @@ def _said(fit: Fit, seen: _Seen, n_classes: int, trees: Sequence[ClassTree], few
     """The left-out scores of the examples, and what they say about the decisions of the trees and about the labels."""
     y = seen.y
     advance = progress("scoring rows", len(y))
-    left_out = _left_out(fit, seen, n_classes)
+    left_out = FitScores(fit.expert, seen.sphere, seen.codes, n_classes, fit=fit)
     if n_classes == 1:
         return _Said(left_out)
     counts = np.bincount(y, _numpy(seen.weights))
     said = _Said(left_out, frequencies=np.log(counts / counts.sum()))
     # nodes must not learn how large classes are, see `fit_prior`
-    prior = None if said.learnt is None else said.learnt.to(left_out if isinstance(left_out, Tensor) else seen.X)
+    prior = None if said.learnt is None else said.learnt.to(seen.X)
     found = row_scores(in_chunks(left_out), y, seen.X, trees, prior, spread=few, unsure=True, advance=advance)
     said = replace(said, odds=found.odds)
     if not bool(fit.usable.any()):  # as in `fit_prior`
@@ -244,14 +243,12 @@ def _said(fit: Fit, seen: _Seen, n_classes: int, trees: Sequence[ClassTree], few
     return replace(said, weights=beliefs, beliefs=beliefs, spread=spread)
 
 
-def _scores_kept(
-    fit: Fit, left_out: Tensor | FitScores | None, rows: Tensor, kept: _Seen, masses: Tensor, several: Tensor
-) -> Tensor | LeftOutScores | ExemplarScores | None:
+def _scores_kept(fit: Fit, rows: Tensor, kept: _Seen, masses: Tensor, several: Tensor) -> Tensor | ExemplarScores:
     """Left-out scores of the exemplars `rows`: computed from the experts where these have them, or as they are."""
     scores = exemplar_scores(fit.expert, kept.sphere, kept.codes, len(several), masses, kept.weights)
     if scores is not None and torch.equal(scores.sizes > 1, several):
         return scores
-    return left_out[rows].to(kept.X.dtype) if isinstance(left_out, Tensor) else fit.some(rows).left_out
+    return fit.some(rows).left_out.to(kept.X.dtype)
 
 
 def base_novelty(
@@ -385,12 +382,6 @@ def _base_experts(
     examples = Examples.of(seen.sphere, seen.codes, n_classes, **about)
     fit = expert.on_exemplars(rows, masses).fit(examples)
     return replace(fit, expert=_lighter(fit.expert))
-
-
-def _left_out(fit: Fit, seen: _Seen, n_classes: int) -> Tensor | FitScores:
-    """Left-out log-probabilities at the examples; of many, computed when asked for."""
-    few = len(seen.codes) * n_classes <= MAX_DOUBLE_SIZE
-    return fit.left_out if few else FitScores(fit.expert, seen.sphere, seen.codes, n_classes, fit=fit)
 
 
 def _lighter(expert: FittedExpert) -> FittedExpert:

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from gptree.experts import FEW_ROWS, FittedExpert, GrownScores, Layer, NovelSums
+from gptree.experts.examples import row_chunks
 from gptree.experts.wrong_labels import label_beliefs
 from gptree.incremental.exemplars import root_rows
 from gptree.incremental.journal import BaseClass, ClassRegistry
@@ -28,7 +29,7 @@ from gptree.incremental.strategies import Placement
 from gptree.inference import Diagnostics, Grams, NodePredictor, fit_nodes, on_rows
 from gptree.maths.kernels import batch_shape, node_kernels
 from gptree.maths.sphere import unit_length
-from gptree.model import ForestModel, PathOdds, PathTable, TrainingData, node_problems
+from gptree.model import ForestModel, PathOdds, PathTable, TrainingData, node_problems, row_scores
 from gptree.model.node_data import NEW
 from gptree.progress import silent
 from gptree.tree import ClassTree, build_tree, join, label_hashes, surviving
@@ -262,7 +263,7 @@ def _extended(
     if config.strategy.layered and first is not None and many:
         below = earlier if earlier is not None and earlier.n_novel == first - n_base else None
         layer = Layer(below, root_rows(memory.y, hashes))
-    config.progress("scoring rows", None)
+    scored = config.progress("scoring rows", None)
     expert, left_out = _experts(base, registry, config, memory, seen, times_wider is not None, layer)
     y = memory.y.cpu().numpy()
     counts = np.bincount(y, memory.weights.double().cpu().numpy())
@@ -274,9 +275,10 @@ def _extended(
     if left_out is not None:
         log_sizes = None if config.learns_sizes else _log_sizes(memory.y[seen], weights[seen], len(keys), n_base, first)
         if first is None:
-            dense = left_out.dense()
-            scores = dense if log_sizes is None else dense + log_sizes.to(base.X)
-            own = dense.gather(1, memory.y[:, None])[:, 0].exp()
+            parts = ((some, left_out.at(some)) for some in row_chunks(seen, len(keys)))
+            prior, over = None if log_sizes is None else log_sizes.to(base.X), [place.tree for place in placed]
+            found = row_scores(parts, y, base.X, over, prior, spread=False, advance=scored)
+            scores, own = found.odds, found.own
         else:
             scores, own = _path_odds(joined, left_out, memory, seen, first, n_base, log_sizes)
         weights = weights.index_copy(0, seen, weights[seen] * _beliefs(base, memory, seen, own, len(keys), first))
