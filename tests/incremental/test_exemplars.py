@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from gptree.incremental import Graft, Growth, Herding, KMeansExemplars, KMeansPlusPlusExemplars, exemplars
@@ -29,6 +29,7 @@ def names(n: int) -> np.ndarray:
 @each_selection
 @settings(deadline=None, max_examples=15)
 @given(counts=st.lists(st.integers(1, 12), min_size=1, max_size=4), m=st.integers(1, 6), seed=st.integers(0, 99))
+@example(counts=[1, 3, 10, 7], m=5, seed=12)  # one example is the nearest to the centres of two clusters
 def test_at_most_so_many_distinct_examples_of_every_class(
     selection: Selection, counts: list[int], m: int, seed: int
 ) -> None:

@@ -50,17 +50,20 @@ class Selection(Settings, ABC):
 
 @dataclass(frozen=True)
 class KMeansExemplars(Selection):
-    """The example nearest to each k-means centre of its class."""
+    """k-means in each class: of every cluster the example nearest to its centre."""
 
     def choose(
         self, features: np.ndarray, count: int, random: np.random.Generator, weights: np.ndarray | None = None
     ) -> np.ndarray:
         seed = int(random.integers(2**31))
-        with warnings.catch_warnings():  # fewer distinct examples than centres: some centres coincide
+        with warnings.catch_warnings():  # fewer distinct examples than centres: some clusters are empty
             warnings.simplefilter("ignore", ConvergenceWarning)
             clusters: Any = KMeans(count, n_init=4, random_state=seed)  # pyright: ignore[reportArgumentType]
-            centres = clusters.fit(features, sample_weight=weights).cluster_centers_
-        return first_nearest(_distances(features, centres))
+            clusters.fit(features, sample_weight=weights)
+        used, cluster = np.unique(clusters.labels_, return_inverse=True)
+        distances = _distances(features, clusters.cluster_centers_[used])
+        distances[cluster[:, None] != np.arange(len(used))] = np.inf
+        return first_nearest(distances)
 
 
 @dataclass(frozen=True)
