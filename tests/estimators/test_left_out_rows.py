@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 
 from gptree import GPTreeClassifier, Growth
+from gptree.inference import InducingPosterior, SitesPosterior
 
 CENTRES = np.eye(3) * 4
 
@@ -58,3 +60,29 @@ def test_how_sure_decisions_are_by_a_loop() -> None:
         expected.append(np.mean(shares))
     assert model.split_sureness() == pytest.approx(np.array(expected), abs=1e-12)
     assert min(expected) > 0.5
+
+
+@pytest.mark.parametrize("growth", [None, Growth(exemplars=2)])
+def test_of_classes_of_one_row(growth: Growth | None) -> None:
+    """Nodes hardly looked at them, so there is hardly anything to leave out."""
+    X = np.random.default_rng(4).normal(size=(280, 5))
+    model = GPTreeClassifier(growth=growth, random_state=0).fit(X, np.arange(280))
+    assert any(isinstance(p, InducingPosterior) for p in model.state_.model.predictor.posteriors)
+    found = model.left_out().probabilities
+    scores = model.state_.left_out[torch.arange(280)].log_softmax(1).numpy()
+    assert np.abs(np.log(found) - scores).max() < 0.2
+
+
+def test_new_nodes_know_what_their_rows_count_for() -> None:
+    """All base examples of a class count for as much as the three of a novel one."""
+    random = np.random.default_rng(5)
+    centres, y = 3 * random.normal(size=(24, 6)), np.repeat(np.arange(24), [14] * 18 + [3] * 6)
+    X = centres[y] + 0.5 * random.normal(size=(len(y), 6))
+    model = GPTreeClassifier(growth=Growth(exemplars=14), random_state=0).fit(X[y < 18], y[y < 18])
+    model.add_classes(X[y >= 18], y[y >= 18])
+    root = model.state_.model.node_of[0][0]
+    (posterior,) = (p for p in model.state_.model.predictor.posteriors if root in p.nodes)
+    assert isinstance(posterior, SitesPosterior)
+    assert posterior.b is not None
+    at_root = posterior.b[(posterior.nodes == root).nonzero()[0, 0]]
+    assert sorted(at_root.tolist()) == pytest.approx([3 / 14] * 18 * 14 + [1.0] * 6 * 3)

@@ -172,6 +172,19 @@ def test_older_classes_of_a_layer_have_one_column(asked: list[bool], monkeypatch
         np.testing.assert_allclose(each.against(rows, 12).exp(), others, rtol=0, atol=1e-6)
 
 
+def test_a_layer_is_asked_about_its_own_rows(asked: list[bool], monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is known of its newest classes alone is not taken for what is known of all, however little it is."""
+    monkeypatch.setattr(sessions, "KEPT_TABLE", 3_000)
+    model = layered(*range(BASE, 116, 2))
+    assert asked[-1]
+    rows = len(model.state_.grown.rows)
+    assert 5 * rows < 3_000 < 14 * rows
+    found = model.left_out()
+    assert found.probabilities.shape == (rows, 116)
+    monkeypatch.setattr(sessions, "KEPT_TABLE", 2**20)
+    np.testing.assert_allclose(found.probabilities, layered(*range(BASE, 116, 2)).left_out().probabilities, atol=1e-6)
+
+
 def test_sums_come_from_the_registry_alone(asked: list[bool], tmp_path) -> None:
     model = layered(*range(BASE, 116, 2))
     before = log_p(model)

@@ -28,7 +28,7 @@ from gptree.inference import (
 from gptree.maths import gram
 from gptree.maths.kernels import kernel_at
 from gptree.maths.quadrature import log_sigmoid_expectation
-from gptree.model import ForestModel, StayingNodes, TrainingData, node_problems
+from gptree.model import ForestModel, StayingNodes, TrainingData, node_data, node_problems
 from gptree.model.cavities import Places
 from gptree.model.leave_one_out import left_out_predictions, novelty_threshold, smallest_share
 from gptree.tree import ClassTree
@@ -157,6 +157,7 @@ CASES = {
     "linear": (CoordinateAscent(sweeps=3, tolerance=0.0), None, "linear"),
     "sparse": (SETTLED, InducingPoints(10), None),
     "sparse, every point inducing": (SETTLED, FixedInducingPoints(), None),
+    "sparse, some of the points": (SETTLED, InducingPoints(6), None),
     "some of the points": (CoordinateAscent(sweeps=3, tolerance=0.0), SubsetOfData(8), None),
     "a kernel a node": (CoordinateAscent(learn=LearnKernel(steps=2, per_node=True)), None, None),
 }
@@ -164,7 +165,12 @@ CASES = {
 
 @pytest.mark.parametrize(("extras", "predict_at"), [(False, "mean"), (True, "quadrature")])
 @pytest.mark.parametrize("case", CASES)
-def test_cavities_are_the_posterior_without_the_point(case: str, extras: bool, predict_at) -> None:
+def test_cavities_are_the_posterior_without_the_point(
+    case: str, extras: bool, predict_at, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At points that a node holds but did not see, that is the posterior."""
+    if case == "sparse, some of the points":
+        monkeypatch.setattr(node_data, "MOST_POINTS", 9)
     inference, large_nodes, name = CASES[case]
     d = data(weights=extras, scores=extras)
     d = replace(d, inducing=np.arange(len(d.y)))
@@ -208,6 +214,7 @@ def test_the_kinds_of_posterior_are_those_the_cases_say() -> None:
     assert kinds["dense, three sweeps"] == kinds["Gibbs"] == kinds["some of the points"] == {"dense"}
     assert "linear" in kinds["linear"]
     assert kinds["sparse"] == {"dense", "sites"}
+    assert kinds["sparse, some of the points"] == {"sites"}
     assert kinds["sparse, every point inducing"] == {"sparse"}
 
 
@@ -246,9 +253,10 @@ def test_nodes_that_no_tree_has_are_not_looked_at(large_nodes) -> None:
             assert set(seen) == set(posterior.nodes[asked].tolist())
 
 
-def test_dense_nodes_know_their_weights() -> None:
+@pytest.mark.parametrize(("name", "large_nodes"), [("rbf", None), ("rbf", InducingPoints(10)), ("linear", None)])
+def test_nodes_know_their_weights(name: str, large_nodes) -> None:
     d = data(weights=True, scores=True)
-    model = fit(CoordinateAscent(), TREES, d)
+    model = fit(CoordinateAscent(), TREES, d, kernel(name), large_nodes=large_nodes)
     given, known = (left_out_predictions(model, d.y, d.scores, weights) for weights in (d.weights, None))
     assert torch.equal(given.log_probabilities, known.log_probabilities)
 

@@ -58,7 +58,11 @@ def assert_same_model(a: ForestModel, b: ForestModel) -> None:
     assert a.trees == b.trees
     assert a.memory_budget == b.memory_budget
     assert all(torch.equal(x, y) for x, y in zip(a.node_of, b.node_of, strict=True))
-    assert [p.kind for p in a.predictor.posteriors] == [p.kind for p in b.predictor.posteriors]
+    for one, other in zip(a.predictor.posteriors, b.predictor.posteriors, strict=True):
+        assert one.kind == other.kind
+        for name, value in vars(one).items():
+            again = getattr(other, name)
+            assert value is again is None or torch.equal(value, again)
     for name, value in vars(a.diagnostics).items():
         other = getattr(b.diagnostics, name)
         assert value is other is None or torch.equal(value, other)

@@ -91,14 +91,16 @@ def left_out_in_memory(
         asked = 0.0 if state.class_log_prior is None else state.class_log_prior
         learnt = torch.as_tensor(state.log_frequencies - asked)
     rows, weights = np.arange(len(y)), likelihood_weights(state.weights, state.beliefs)
+    if state.base is not None:
+        weights = state.base.likelihood
     if state.grown is not None:
         rows = state.grown.rows.cpu().numpy()
         y = np.zeros(len(state.y), dtype=np.int64)
         y[rows] = state.grown.y.cpu().numpy()
-        scores, weights, learnt = None, None, None
+        scores, learnt = None, None
         assert state.base is not None
-        if state.beliefs is not None:
-            weights = torch.cat([state.beliefs, state.beliefs.new_ones(len(y) - len(state.beliefs))])
+        if weights is not None:
+            weights = torch.cat([weights, weights.new_ones(len(y) - len(weights))])
         known = memory_left_out(state.base, state.grown, state.on_sphere)
         if known is not None:
             scores = known.new_zeros(len(y), known.shape[1]).index_copy_(0, state.grown.rows, known)

@@ -19,6 +19,7 @@ from gptree.estimators.state import FittedState, on_sphere
 from gptree.estimators.stored_checks import available, check_parameters, check_state
 from gptree.estimators.validation import check_encoder
 from gptree.experts import LeftOutScores
+from gptree.experts.wrong_labels import likelihood_weights
 from gptree.incremental import BaseState, Entry, GrownState, left_out_again
 from gptree.model.stored import model_from_parts, model_to_parts, sharing
 from gptree.storage import (
@@ -65,8 +66,9 @@ _BASE_TENSORS = {
     "spreads": Array("C", least=0),
     "weights": Array("N", least=1e-7, most=1e16),
     "beliefs": Array("N", least=0, most=1.001),
+    "likelihood": Array("N", least=0, most=1e16),
 }
-_OPTIONAL = ("left_out", "spreads", "weights", "beliefs")
+_OPTIONAL = ("left_out", "spreads", "weights", "beliefs", "likelihood")
 _GROWN = {
     "rows": Array("n", below="N", distinct=True),
     "y": Array("n", below="C"),
@@ -329,6 +331,8 @@ def _base_from_parts(
         else stated.check(f"base.{name}", tensors.get(f"base.{name}"), sizes)
         for name, stated in _BASE_TENSORS.items()
     }
+    if arrays["likelihood"] is None:
+        arrays["likelihood"] = likelihood_weights(arrays["weights"], arrays["beliefs"])
     records = {
         name: _record_from_parts(document[name], tensors, f"base.{name}", device, sizes)
         for name in ("expert", "novel_experts", "novelty")

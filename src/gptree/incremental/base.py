@@ -176,6 +176,7 @@ def fit_base(
         spreads=spreads,
         weights=kept.weights,
         beliefs=None if said.beliefs is None else said.beliefs[rows],
+        likelihood=None if likelihood is None else likelihood[rows],
     )
     if len(labels) <= LOOKS_AT_ONCE:
         base_novelty(base, predict_at, on_sphere, said.frequencies)  # most of a first `predict_open`
@@ -328,6 +329,7 @@ def base_of(
         spreads=None if held_out else class_spreads(sphere, codes, len(labels), weights),
         weights=weights,
         beliefs=beliefs,
+        likelihood=likelihood_weights(weights, beliefs),
     )
 
 

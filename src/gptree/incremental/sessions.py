@@ -286,8 +286,8 @@ def _extended(
     data = TrainingData(memory.features[rows], y[seen.cpu().numpy()], keys, scores, weights[seen])
     keeps = not config.strategy.rebuilds
     model = _fitted(frozen.model, trees, known, data, rows, memory.features, config, keeps)
-    complete = left_out is not None and left_out.more is None and left_out.table.numel() <= KEPT_TABLE
-    table = left_out.table if left_out is not None and complete else None
+    # that of a layer has the newest classes alone; there are many then
+    table = None if left_out is None or left_out.more is not None or many else left_out.table
     sums = None if left_out is None else left_out.sums
     known_of = {"times_wider": times_wider, "log_sizes": log_sizes, "_table": table, "_sums": sums}
     return GrownState(registry, model, expert, memory.rows, memory.y, **known_of)

@@ -12,7 +12,6 @@ from gpytorch.kernels import Kernel
 from torch import Tensor
 
 from gptree.experts import FittedExpert, LeftOutScores, NovelClassExperts, NovelSums
-from gptree.experts.wrong_labels import likelihood_weights
 from gptree.incremental.journal import ClassRegistry
 from gptree.incremental.strategies import Strategy
 from gptree.inference import Inference, LargeNodes, PredictAt
@@ -80,6 +79,9 @@ class BaseState:
     """(n,) how many times each row counted in the base session; None is once."""
     beliefs: Tensor | None = None
     """(n,) the belief that the label of each row is right, see `label_beliefs`; None is 1."""
+    likelihood: Tensor | None = None
+    """(n,) weights of the rows at the nodes: how many times each counted, times the belief in its label, or next to
+    nothing where no class had two rows; None is 1."""
     _novelty: dict[PredictAt, Novelty] = field(default_factory=dict)
     """Computed by `base_novelty` when first asked for."""
     _staying: StayingNodes | None = None
@@ -108,11 +110,6 @@ class BaseState:
     def row_weights(self) -> Tensor:
         """(n,) `weights`, ones where there are none."""
         return torch.ones_like(self.stands_for) if self.weights is None else self.weights
-
-    @property
-    def likelihood(self) -> Tensor | None:
-        """(n,) weights of the rows at the nodes: how many times each counted, times the belief in its label."""
-        return likelihood_weights(self.weights, self.beliefs)
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -140,12 +140,15 @@ class LinearPosterior:
     nodes, rows, omega : as in `DensePosterior`
     weights : tensor (S, V, d)
         t: mean⋆ = φ(x⋆) t.
+    b : tensor (V, N) or None
+        Likelihood weights of the points, 0 on padding; None is 1.
     """
 
     nodes: Tensor
     rows: Tensor
     omega: Tensor
     weights: Tensor
+    b: Tensor | None = None
 
     kind: ClassVar[str] = "linear"
 
@@ -269,10 +272,13 @@ class SitesPosterior(InducingPosterior):
         Rows of the points.
     omega : tensor (V, N)
         ω, 0 on padding.
+    b : tensor (V, N) or None
+        Likelihood weights of the points, 0 on padding; None is 1.
     """
 
     points: Tensor
     omega: Tensor
+    b: Tensor | None = None
 
     kind: ClassVar[str] = "sites"
 
@@ -287,9 +293,16 @@ class SitesPosterior(InducingPosterior):
 
     def precisions_at(self, points: Tensor, A: Tensor) -> Tensor:
         """The same from A = L_m⁻¹ k(X[rows], X[points]) (V, M, P) at points (V, P) that hold all of each node."""
-        omega = A.new_zeros(len(points), 1 + max(int(points.max()), int(self.points.max())))
-        omega.scatter_add_(1, self.points, self.omega)
-        return WeightSpace(A.mT).precision(omega.gather(1, points)[None])[0]
+        return WeightSpace(A.mT).precision(self._at(points, self.omega)[None])[0]
+
+    def likelihood_weights_at(self, points: Tensor) -> Tensor:
+        """b at points (V, P); 0 at those that were not in a node's fit."""
+        return self._at(points, (self.omega > 0).to(self.omega) if self.b is None else self.b)
+
+    def _at(self, points: Tensor, values: Tensor) -> Tensor:
+        """Numbers (V, N) of the points at others (V, P), 0 where these are none of them."""
+        table = values.new_zeros(len(points), 1 + max(int(points.max()), int(self.points.max())))
+        return table.scatter_add_(1, self.points, values).gather(1, points)
 
 
 NodePosterior = DensePosterior | LinearPosterior | SparsePosterior | SitesPosterior
@@ -308,9 +321,15 @@ def select(posterior: NodePosterior, chosen: Tensor) -> NodePosterior:
     -------
     NodePosterior
     """
-    parts = {"nodes": posterior.nodes[chosen], "rows": posterior.rows[chosen], "weights": posterior.weights[:, chosen]}
+    parts: dict[str, Any] = {
+        "nodes": posterior.nodes[chosen],
+        "rows": posterior.rows[chosen],
+        "weights": posterior.weights[:, chosen],
+    }
     if isinstance(posterior, SparsePosterior):
         return replace(posterior, **parts, precision=posterior.precision[chosen])
+    if not isinstance(posterior, DensePosterior):
+        parts["b"] = None if posterior.b is None else posterior.b[chosen]
     if isinstance(posterior, SitesPosterior):
         return replace(posterior, **parts, points=posterior.points[chosen], omega=posterior.omega[chosen])
     return replace(posterior, **parts, omega=posterior.omega[:, chosen])
@@ -372,7 +391,7 @@ def make_posterior(
         Numbers that may be held at a time, roughly: the draws are worked on a few at a time.
     kappa : tensor (S or 1, V, N) or (V, N), optional
         κ of the sites, 0 on padding. Left-out predictions at the training points (`predict_open`, `novelty_score`)
-        know the sites of dense nodes; those of a linear kernel in weight space are taken to be κ = b (y − ½).
+        know the sites of dense nodes; other nodes' are taken to be κ = b (y − ½).
     root : tensor (V, M, M), optional
         The second thing that ``grams.space(batch)`` returns: the factor of K_mm where there are inducing points. Then
         S = 1.
@@ -393,14 +412,15 @@ def make_posterior(
     else:
         chunks = draw_chunks(space, len(omega), work)
         weights = torch.cat([space.weights(space.factor(omega[d]), omega[d], shifted[d]) for d in chunks])
+    if root is None and isinstance(space, FunctionSpace):
+        return (PooledDensePosterior if pooled else DensePosterior)(batch.nodes, batch.rows, omega, weights)
+    b = None if bool((batch.b[batch.b > 0] == 1.0).all()) else batch.b
     if root is None:
-        dense = PooledDensePosterior if pooled else DensePosterior
-        linear = PooledLinearPosterior if pooled else LinearPosterior
-        return (dense if isinstance(space, FunctionSpace) else linear)(batch.nodes, batch.rows, omega, weights)
+        return (PooledLinearPosterior if pooled else LinearPosterior)(batch.nodes, batch.rows, omega, weights, b)
     assert batch.inducing is not None
     assert isinstance(space, WeightSpace)
     # paper (14)
     weights = torch.linalg.solve_triangular(root.mT, weights[0].unsqueeze(-1), upper=True).squeeze(-1).unsqueeze(0)
     if batch.self_contained:
         return SparsePosterior(batch.nodes, batch.inducing, weights, space.precision(omega)[0])
-    return SitesPosterior(batch.nodes, batch.inducing, weights, batch.rows, omega[0])
+    return SitesPosterior(batch.nodes, batch.inducing, weights, batch.rows, omega[0], b)

@@ -6,8 +6,9 @@ dividing by the factor is exact. With m and v the mean and variance of h,
     v∖ = v / (1 − ω v),    m∖ = (m − v κ̃) / (1 − ω v),    κ̃ = b (y − ½) − ω μ.
 
 h is g at the point; with inducing points it is the part aᵀu of g that they explain, and the variance of the rest is
-added afterwards. Dense and linear posteriors keep ω; a sparse one does not, and gets the ω of its next sweep. A dense
-posterior tells κ̃ as well: its weights are α = κ̃ − ω m.
+added afterwards. Dense and linear posteriors keep ω; one with inducing points gets the ω of its next sweep. A dense
+posterior tells κ̃ as well: its weights are α = κ̃ − ω m. The likelihood weights b are those of the fit, 0 at points that
+a node holds but did not see; only a posterior that is sparse for good has to be told them.
 """
 
 from __future__ import annotations
@@ -54,11 +55,13 @@ class Members:
     """(P,) what inducing points do not explain of g at the point."""
     prior: Tensor
     """(P,) k(x, x)."""
+    b: Tensor | None = None
+    """b (P,), or None where it is not kept."""
 
     @property
-    def kind(self) -> tuple[int, bool, bool]:
+    def kind(self) -> tuple[int, bool, bool, bool]:
         """How many draws there are, and what is kept."""
-        return len(self.mean), self.omega is None, self.kappa is None
+        return len(self.mean), self.omega is None, self.kappa is None, self.b is None
 
     def each(self, change: Callable[[Tensor], Tensor]) -> Members:
         """With every tensor changed."""
@@ -94,8 +97,12 @@ class Cavities:
 
 
 def cavity(part: Members, mu: Tensor, learnt: Tensor, b: Tensor, goes_left: Tensor) -> Cavities:
-    """Moments around the prior means `mu` (P,) of nodes that were fitted around those `learnt` (P,)."""
+    """Moments around the prior means `mu` (P,) of nodes that were fitted around those `learnt` (P,).
+
+    `b` (P,) are likelihood weights, for posteriors that do not keep theirs.
+    """
     m, v, omega, kappa = part.mean, part.variance, part.omega, part.kappa
+    b = b if part.b is None else part.b
     if omega is None:  # E[ω] = pg_mean(c), c² = E[f²]
         # paper (16)
         omega = pg_mean((v + part.residual + (learnt + m).square()).sqrt(), b)
@@ -230,7 +237,7 @@ def _holds_all(inside: Tensor, part: SitesPosterior) -> bool:
 
 def kept_members(model: ForestModel, posterior: DensePosterior | LinearPosterior, places: Places, work: int) -> Members:
     """The points of a posterior that keeps them, padding left out."""
-    grams, rows, omega = model.predictor.grams, posterior.rows, posterior.omega
+    grams, rows, omega, b = model.predictor.grams, posterior.rows, posterior.omega, None
     step = max(1, work // (3 * max(posterior.factor_numbers, rows.numel())))
     starts = range(0, len(posterior.sites), step)
     draws = [slice(start, min(start + step, len(posterior.sites))) for start in starts]
@@ -244,6 +251,7 @@ def kept_members(model: ForestModel, posterior: DensePosterior | LinearPosterior
         cross = grams.features[rows].mT
         prior = cross.square().sum(-2)
         mean, kappa = _times(posterior.weights, cross), None
+        b = (torch.ones_like(omega[0]) if posterior.b is None else posterior.b).flatten()
         factoriser = posterior.factoriser(grams)
         variance = torch.cat([posterior.variance(factoriser(some), cross, prior, some) for some in draws])
     variance.clamp_min_(0.0)  # rounding
@@ -252,6 +260,7 @@ def kept_members(model: ForestModel, posterior: DensePosterior | LinearPosterior
         points=rows.flatten(),
         omega=omega.flatten(1),
         kappa=kappa,
+        b=b,
         mean=mean.flatten(1),
         variance=variance.expand_as(omega).flatten(1),
         residual=torch.zeros_like(prior).flatten(),
@@ -299,6 +308,7 @@ def _sparse_members(
         points=points.flatten(),
         omega=None,
         kappa=None,
+        b=part.likelihood_weights_at(points).flatten() if isinstance(part, SitesPosterior) else None,
         mean=_times(part.weights, cross).flatten(1),
         variance=variance.flatten().unsqueeze(0),
         residual=(prior - a.square().sum(-2)).clamp_min(0.0).flatten(),

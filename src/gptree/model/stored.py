@@ -45,14 +45,18 @@ _FAMILIES = (
 _POSTERIORS = {family.kind: family for family in _FAMILIES}
 _NODES, _ROWS = Array("v", least=0, whole=True), Array("v n", below="N")
 #: What the arrays of a posterior are: v nodes, n points or inducing points each, s draws; k points that are seen
-#: through inducing points.
+#: through inducing points. Without b it is 1.
 _STATED = {
     "dense": {"nodes": _NODES, "rows": _ROWS, "weights": Array("s v n"), "omega": Array("s v n", least=0, most=1e9)},
-    "linear": {"nodes": _NODES, "rows": _ROWS, "weights": Array("s v d"), "omega": Array("s v n", least=0, most=1e9)},
+    "linear": {
+        **{"nodes": _NODES, "rows": _ROWS, "weights": Array("s v d")},
+        **{"omega": Array("s v n", least=0, most=1e9), "b": Array("v n", least=0, most=1e16)},
+    },
     "sparse": {"nodes": _NODES, "rows": _ROWS, "weights": Array("1 v n"), "precision": Array("v n n")},
     "sites": {
         **{"nodes": _NODES, "rows": _ROWS, "weights": Array("1 v n")},
         **{"points": Array("v k", below="N"), "omega": Array("v k", least=0, most=1e9)},
+        **{"b": Array("v k", least=0, most=1e16)},
     },
 }
 _STATED |= {f"pooled {kind}": _STATED[kind] for kind in ("dense", "linear")}
@@ -84,7 +88,8 @@ def model_to_parts(model: ForestModel) -> tuple[dict[str, Any], dict[str, Tensor
     for i, posterior in enumerate(posteriors):
         for name in _STATED[posterior.kind]:
             value = getattr(posterior, name)
-            tensors[f"posterior.{i}.{name}"] = _lower(value) if name == "precision" else value
+            if value is not None:
+                tensors[f"posterior.{i}.{name}"] = _lower(value) if name == "precision" else value
     for name, value in vars(model.diagnostics).items():
         if value is not None:
             tensors[f"diagnostics.{name}"] = value
@@ -139,7 +144,7 @@ def model_from_parts(
     ensure({"nodes", "sweeps"} <= diagnostics.keys(), f"{name} lacks its diagnostics.")
     _check_factors(posteriors, Grams(fitted, X), name)
     grams = Grams(fitted.to(device), X.to(device), budget)
-    placed = [replace(p, **{key: value.to(device) for key, value in vars(p).items()}) for p in posteriors]
+    placed = [replace(p, **{key: value.to(device) for key, value in _arrays(p).items()}) for p in posteriors]
     return ForestModel(
         trees=trees,
         node_of=tuple(nodes.to(device) for nodes in node_of),
@@ -160,8 +165,15 @@ def _same(posterior: NodePosterior, other: NodePosterior | None) -> NodePosterio
     """The other one, if it is equal."""
     if other is None:
         return posterior
-    values = list(zip(vars(posterior).values(), vars(other).values(), strict=True))
-    return other if all(a.dtype == b.dtype and torch.equal(a, b) for a, b in values) else posterior
+    mine, theirs = _arrays(posterior), _arrays(other)
+    alike = mine.keys() == theirs.keys()
+    same = alike and all(a.dtype == theirs[key].dtype and torch.equal(a, theirs[key]) for key, a in mine.items())
+    return other if same else posterior
+
+
+def _arrays(posterior: NodePosterior) -> dict[str, Tensor]:
+    """Those that it has, by name."""
+    return {name: value for name, value in vars(posterior).items() if value is not None}
 
 
 def _trees(documents: Any, sizes: Sizes, name: str) -> tuple[ClassTree, ...]:
@@ -180,10 +192,11 @@ def _posteriors(kinds: Any, tensors: Mapping[str, Tensor], X: Tensor, sizes: Siz
     for i, kind in enumerate(kinds):
         ensure(kind in _POSTERIORS, f"{name} has a posterior of the unknown kind {kind!r:.80}.")
         own, label = dict(sizes), f"{name}.posterior.{i}"
-        found = {part: tensors.get(f"posterior.{i}.{part}") for part in _STATED[kind]}
+        stated = {part: array for part, array in _STATED[kind].items() if part != "b" or f"posterior.{i}.b" in tensors}
+        found = {part: tensors.get(f"posterior.{i}.{part}") for part in stated}
         if (precision := found.get("precision")) is not None:
             found["precision"] = _whole(precision)
-        parts = {part: stated.check(f"{label}.{part}", found[part], own) for part, stated in _STATED[kind].items()}
+        parts = {part: array.check(f"{label}.{part}", found[part], own) for part, array in stated.items()}
         alike = all(value.dtype == X.dtype for value in parts.values() if value.is_floating_point())
         ensure(alike, f"{label} is not in the precision of the features.")
         out.append(_POSTERIORS[kind](**parts))
