@@ -16,6 +16,7 @@ import json
 import os
 import re
 import shutil
+import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -93,12 +94,21 @@ class Store:
         Returns
         -------
         dict
-            Vectors (d,), float32, by key.
+            Vectors (d,), float32, by key; without those in files that cannot be read now, with a warning.
         """
         found: dict[bytes, np.ndarray] = {}
         missing = set(keys)
-        folder = self._shelf(description)
-        for rows in _of_shards(folder, lambda path: read_shard(path, missing, description["dimension"])):
+
+        def readable(path: Path) -> _Rows:
+            try:
+                return read_shard(path, missing, description["dimension"])
+            except FileNotFoundError:
+                raise  # it was put into a larger one
+            except OSError as error:
+                warnings.warn(f"{path} cannot be read now and was not used ({error}).", RuntimeWarning, stacklevel=4)
+                return {}
+
+        for rows in _of_shards(self._shelf(description), readable):
             found |= rows
             missing.difference_update(rows)
             if not missing:
@@ -111,7 +121,7 @@ class Store:
             Shelf(
                 folder.name,
                 _description(folder),
-                *map(sum, zip(*map(shard_size, shards_in(folder)), (0, 0), strict=True)),
+                *_held(folder),
             )
             for folder in self._folders()
         ]
@@ -144,10 +154,11 @@ class Store:
                 write_atomically(folder / _ENCODER, json.dumps(dict(description), indent=1) + "\n")
             taken_in = []
             for path in sorted(shards_in(folder), key=lambda path: path.stat().st_size):
-                if shard_size(path)[0] > len(rows) or len(rows) + shard_size(path)[0] > FULL:
-                    break
-                rows = read_shard(path, None, description["dimension"]) | rows
-                taken_in.append(path)
+                with suppress(OSError):  # what cannot be read now stays as it is
+                    if shard_size(path)[0] > len(rows) or len(rows) + shard_size(path)[0] > FULL:
+                        break
+                    rows = read_shard(path, None, description["dimension"]) | rows
+                    taken_in.append(path)
             name = write_shard(folder, rows)
             for path in taken_in:
                 if path.name != name:
@@ -165,6 +176,11 @@ class Store:
         -------
         int
             The number of vectors that were copied.
+
+        Raises
+        ------
+        OSError
+            If a file cannot be read or written. What was copied by then stays, and the rest can be copied later.
         """
         return sum(map(self._take_in, other._folders()))
 
@@ -182,6 +198,11 @@ class Store:
         -------
         int
             How many were removed.
+
+        Raises
+        ------
+        OSError
+            If a file cannot be read or changed; the same call does the rest later.
         """
         gone: set[bytes] = set()
         folder = self._shelf(description)
@@ -189,7 +210,7 @@ class Store:
             if rows:
                 goes = chosen(np.stack(list(rows.values())))
                 gone |= {key for key, each in zip(rows, goes, strict=True) if each}
-        self.drop(gone)
+        self._forget(gone, last=folder)
         return len(gone)
 
     def drop(self, keys: Collection[bytes]) -> int:
@@ -204,17 +225,28 @@ class Store:
         -------
         int
             How many of the contents were there.
+
+        Raises
+        ------
+        OSError
+            If a file cannot be read or changed; the same call does the rest later.
         """
-        gone = set(keys)
+        return len(self._forget(set(keys)))
+
+    def _forget(self, gone: set[bytes], last: Path | None = None) -> set[bytes]:
+        """Remove contents; those that were there.
+
+        The vectors that they were chosen by go last: as long as something is left, they can be chosen again.
+        """
         if not gone:
-            return 0
-        found = set().union(*(_drop(folder, gone) for folder in self._folders()))
+            return set()
         hashes = {key.hex() for key in gone}
         for path in (self.folder / "seen").glob("*.json"):
             known = parse_document(path.read_bytes(), path)
             left = {name: e for name, e in known.items() if not (isinstance(e, list) and hashes & set(map(str, e)))}
             write_atomically(path, json.dumps(left))
-        return len(found)
+        folders = sorted(self._folders(), key=lambda folder: folder == last)
+        return set().union(*(_drop(folder, gone) for folder in folders))
 
     def _take_in(self, source: Path) -> int:
         """Copy what the folder of an encoder has; how many vectors are new."""
@@ -290,6 +322,16 @@ def _description(folder: Path) -> Description:
     return description
 
 
+def _held(folder: Path) -> tuple[int, int]:
+    """Rows and bytes of the shards in a folder that can be read now."""
+    rows = nbytes = 0
+    for path in shards_in(folder):
+        with suppress(OSError):
+            more, size = shard_size(path)
+            rows, nbytes = rows + more, nbytes + size
+    return rows, nbytes
+
+
 def _of_shards(folder: Path, read: Callable[[Path], _Rows]) -> Iterator[_Rows]:
     """What `read` gives of each shard, until two lists of the folder are the same.
 
@@ -314,7 +356,7 @@ def _drop(folder: Path, keys: set[bytes]) -> set[bytes]:
             rows = read_shard(path, None, _description(folder)["dimension"])
             rest = {key: x for key, x in rows.items() if key not in keys}
             found |= rows.keys() & keys
-            if len(rest) < len(rows):
+            if not rest or len(rest) < shard_size(path)[0]:  # damaged rows go, too: they may be of any key
                 if rest:
                     write_shard(folder, rest)
                 path.unlink()
