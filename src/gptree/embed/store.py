@@ -6,7 +6,7 @@
 
 A shard is written as a whole and never changed; its name is that of its content. A killed run therefore loses what it
 had not written, and nothing else, and stores are merged by copying files. A shard that is written takes in those that
-are smaller than itself. One process writes at a time, under the lock of the encoder's folder; readers take no lock.
+are smaller than itself. One process writes at a time, under the lock of the folder; readers take no lock.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from typing import Any
 import numpy as np
 
 from gptree.embed.encoders.base import Description, description_key
+from gptree.embed.seen import SEEN, forget_seen
 from gptree.embed.shards import KEY_BYTES, read_shard, shard_size, shards_in, write_shard
 from gptree.storage import StorageError, clear_left_overs, locked, parse_document, write_atomically
 
@@ -240,11 +241,7 @@ class Store:
         """
         if not gone:
             return set()
-        hashes = {key.hex() for key in gone}
-        for path in (self.folder / "seen").glob("*.json"):
-            known = parse_document(path.read_bytes(), path)
-            left = {name: e for name, e in known.items() if not (isinstance(e, list) and hashes & set(map(str, e)))}
-            write_atomically(path, json.dumps(left))
+        forget_seen(self.folder, gone)
         folders = sorted(self._folders(), key=lambda folder: folder == last)
         return set().union(*(_drop(folder, gone) for folder in folders))
 
@@ -277,8 +274,10 @@ class Store:
                         path.unlink(missing_ok=True)
                 with suppress(OSError):
                     folder.rmdir()
-        if key is None:
-            shutil.rmtree(self.folder / "seen", ignore_errors=True)
+        seen = self.folder / SEEN
+        if key is None and seen.is_dir():
+            with locked(seen):
+                shutil.rmtree(seen, ignore_errors=True)
 
     # --------------------------------------------------------------------------------------------------------- files
 
