@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import warnings
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -218,6 +219,52 @@ def test_a_list_without_a_shard_that_moved(tmp_path: Path, monkeypatch: pytest.M
         assert Store(tmp_path / str(len(list(tmp_path.iterdir())))).merge(listed(*lists)) == 5
         assert listed(*lists).remove(ENCODER, lambda X: X[:, 0] == 4) == 1
         put(listed(), range(5))
+
+
+@pytest.mark.parametrize("moment", ["read_bytes", "iterdir"])
+def test_a_store_that_is_cleared_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str) -> None:
+    """Just before a description is read, or shards are listed, nothing is there any more."""
+    store, keys = Store(tmp_path / "s"), rows(range(3))[0]
+    whole = getattr(Path, moment)
+
+    def cleared(path: Path) -> Any:
+        if path.is_relative_to(store.folder / tiny().key):
+            monkeypatch.undo()
+            store.clear()
+        return whole(path)
+
+    calls: list[tuple[Callable[[], object], object]] = [
+        (lambda: store.find(ENCODER, keys), {}),
+        (lambda: [shelf.rows for shelf in store.shelves()], [] if moment == "read_bytes" else [0]),
+        (lambda: Store(tmp_path / "other").merge(store), 0),
+        (lambda: store.remove(ENCODER, lambda X: X[:, 0] == 0), 0),
+        (lambda: store.drop(keys), 0),
+        (lambda: put(store, range(3)), None),
+    ]
+    for call, expected in calls:
+        put(store, range(3))
+        monkeypatch.setattr(Path, moment, cleared)
+        assert call() == expected
+    check(store, range(3))
+
+
+def test_two_are_the_first_to_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After one has seen that there is no description yet, the other writes it, and vectors."""
+    store = Store(tmp_path)
+
+    def looked(whole: Callable[[Path], Any], path: Path) -> Any:
+        try:
+            return whole(path)
+        finally:
+            if path.name == "encoder.json":
+                monkeypatch.undo()
+                put(store, range(3))
+
+    for look in ("exists", "read_bytes"):
+        whole = getattr(Path, look)
+        monkeypatch.setattr(Path, look, lambda path, whole=whole: looked(whole, path))
+    put(store, range(3, 5))
+    check(store, range(5))
 
 
 def test_a_disk_that_refuses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,14 +18,18 @@ from gptree.storage import write_atomically
 #: Bytes of a key.
 KEY_BYTES = 16
 
+#: Vectors (d,) by key.
+Rows = dict[bytes, np.ndarray]
+
 _NAME = re.compile(r"[0-9a-f]{16}\.safetensors")
 
 
 def shards_in(folder: Path) -> list[Path]:
-    """The files of the shards in a folder."""
-    if not folder.is_dir():
+    """The files of the shards in a folder; none if the folder is gone."""
+    try:
+        return sorted(path for path in folder.iterdir() if _NAME.fullmatch(path.name) and path.is_file())
+    except (FileNotFoundError, NotADirectoryError):
         return []
-    return sorted(path for path in folder.iterdir() if _NAME.fullmatch(path.name) and path.is_file())
 
 
 def write_shard(folder: Path, rows: Mapping[bytes, np.ndarray]) -> str:
@@ -48,12 +52,12 @@ def shard_size(path: Path) -> tuple[int, int]:
         return 0, 0
 
 
-def read_shard(path: Path, wanted: set[bytes] | None, width: int) -> dict[bytes, np.ndarray]:
+def read_shard(path: Path, wanted: set[bytes] | None, width: int) -> Rows:
     """Vectors of a shard by key, all or those that are wanted. Rows that are damaged are left out, with a warning.
 
     An OSError, such as too many open files, goes through: the shard may be sound, and be read another time.
     """
-    found: dict[bytes, np.ndarray] = {}
+    found: Rows = {}
     damaged = 0
     try:
         with _opened(path) as shard:

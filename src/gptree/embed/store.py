@@ -27,10 +27,8 @@ import numpy as np
 
 from gptree.embed.encoders.base import Description, description_key
 from gptree.embed.seen import SEEN, forget_seen
-from gptree.embed.shards import KEY_BYTES, read_shard, shard_size, shards_in, write_shard
+from gptree.embed.shards import KEY_BYTES, Rows, read_shard, shard_size, shards_in, write_shard
 from gptree.storage import StorageError, clear_left_overs, locked, parse_document, write_atomically
-
-_Rows = dict[bytes, np.ndarray]
 
 #: Rows of a shard that takes in no more.
 FULL = 4096
@@ -82,7 +80,7 @@ class Store:
 
     # ------------------------------------------------------------------------------------------------------- reading
 
-    def find(self, description: Mapping[str, Any], keys: Sequence[bytes]) -> dict[bytes, np.ndarray]:
+    def find(self, description: Mapping[str, Any], keys: Sequence[bytes]) -> Rows:
         """Vectors of those keys that are there.
 
         Parameters
@@ -97,10 +95,10 @@ class Store:
         dict
             Vectors (d,), float32, by key; without those in files that cannot be read now, with a warning.
         """
-        found: dict[bytes, np.ndarray] = {}
+        found: Rows = {}
         missing = set(keys)
 
-        def readable(path: Path) -> _Rows:
+        def readable(path: Path) -> Rows:
             try:
                 return read_shard(path, missing, description["dimension"])
             except FileNotFoundError:
@@ -119,12 +117,9 @@ class Store:
     def shelves(self) -> list[Shelf]:
         """What there is, encoder by encoder; the numbers are rough while another process writes."""
         return [
-            Shelf(
-                folder.name,
-                _description(folder),
-                *_held(folder),
-            )
+            Shelf(folder.name, description, *_held(folder))
             for folder in self._folders()
+            if (description := _description(folder)) is not None
         ]
 
     # ------------------------------------------------------------------------------------------------------- writing
@@ -147,11 +142,13 @@ class Store:
         """
         if not len(keys):
             return
-        folder = self._shelf(description, new=True)
+        folder = self._shelf(description)
         rows = dict(zip(keys, np.asarray(X, dtype=np.float32), strict=True))
         with locked(folder):
             clear_left_overs(folder)
-            if not (folder / _ENCODER).exists():
+            if _description(folder) is None:
+                if shards_in(folder):
+                    raise StorageError(f"{folder} holds vectors of an unknown encoder: remove it.")
                 write_atomically(folder / _ENCODER, json.dumps(dict(description), indent=1) + "\n")
             taken_in = []
             for path in sorted(shards_in(folder), key=lambda path: path.stat().st_size):
@@ -248,9 +245,11 @@ class Store:
     def _take_in(self, source: Path) -> int:
         """Copy what the folder of an encoder has; how many vectors are new."""
         description, copied = _description(source), 0
-        folder = self._shelf(description, new=True)
+        if description is None:
+            return 0
+        folder = self._shelf(description)
 
-        def unknown(path: Path) -> _Rows:
+        def unknown(path: Path) -> Rows:
             return {} if (folder / path.name).exists() else read_shard(path, None, description["dimension"])
 
         for rows in _of_shards(source, unknown):
@@ -281,15 +280,12 @@ class Store:
 
     # --------------------------------------------------------------------------------------------------------- files
 
-    def _shelf(self, description: Mapping[str, Any], new: bool = False) -> Path:
+    def _shelf(self, description: Mapping[str, Any]) -> Path:
         """The folder of an encoder; a StorageError if something else is there."""
         folder = self.folder / description_key(description)
         if self.folder.exists() and not self.folder.is_dir():
             raise StorageError(f"{self.folder} is a file: name a folder for the store.")
-        if (folder / _ENCODER).exists():
-            _description(folder)
-        elif new and folder.exists() and shards_in(folder):
-            raise StorageError(f"{folder} holds vectors of an unknown encoder: remove it.")
+        _description(folder)
         return folder
 
     def _folders(self) -> Iterator[Path]:
@@ -312,9 +308,12 @@ def _default() -> Path:
     return Path(caches).expanduser() / "gptree"
 
 
-def _description(folder: Path) -> Description:
-    """The encoder of a folder; a StorageError unless the folder has its name."""
-    description = parse_document((folder / _ENCODER).read_bytes(), folder / _ENCODER)
+def _description(folder: Path) -> Description | None:
+    """The encoder of a folder, None where none is written down; a StorageError unless the folder has its name."""
+    try:
+        description = parse_document((folder / _ENCODER).read_bytes(), folder / _ENCODER)
+    except (FileNotFoundError, NotADirectoryError):  # perhaps another process has just cleared the folder
+        return None
     sound = isinstance(description, dict) and isinstance(description.get("dimension"), int)
     if not sound or description_key(description) != folder.name:
         raise StorageError(f"{folder} holds vectors of another encoder than its name says: remove the folder.")
@@ -331,7 +330,7 @@ def _held(folder: Path) -> tuple[int, int]:
     return rows, nbytes
 
 
-def _of_shards(folder: Path, read: Callable[[Path], _Rows]) -> Iterator[_Rows]:
+def _of_shards(folder: Path, read: Callable[[Path], Rows]) -> Iterator[Rows]:
     """What `read` gives of each shard, until two lists of the folder are the same.
 
     While it is listed or read, a shard may be put into a larger one, so that a list has one of the two, or neither.
@@ -351,8 +350,10 @@ def _drop(folder: Path, keys: set[bytes]) -> set[bytes]:
     found: set[bytes] = set()
     with locked(folder):
         clear_left_overs(folder)
+        if (description := _description(folder)) is None:
+            return found
         for path in shards_in(folder):
-            rows = read_shard(path, None, _description(folder)["dimension"])
+            rows = read_shard(path, None, description["dimension"])
             rest = {key: x for key, x in rows.items() if key not in keys}
             found |= rows.keys() & keys
             if not rest or len(rest) < shard_size(path)[0]:  # damaged rows go, too: they may be of any key
