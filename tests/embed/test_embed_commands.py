@@ -12,7 +12,7 @@ import pytest
 from embed_cases import Run, letters, photos, picture, tiny
 
 from gptree import GPTreeClassifier, load_model
-from gptree.embed import ImageFolder, embed
+from gptree.embed import ImageFolder, Store, embed
 
 QUICK = ("--trees", 1)
 TEXTS = "ticket,text,intent\nt1,aab,first\nt2,abb,first\nt3,bba,first\nt4,ccd,second\nt5,cdd,second\nt6,ddc,second\n"
@@ -341,3 +341,20 @@ def test_forgetting(run: Run, tmp_path: Path, fitted: Path, store: Path) -> None
     assert (load_model(fitted).predict_proba(X) == load_model(tmp_path / "never").predict_proba(X)).all()
     run("forget", fitted, "blue/000.png", "blue/002.png", "--remove-class")
     assert load_model(fitted).classes_.tolist() == ["green", "red"]
+
+
+def test_forgetting_that_failed_can_be_repeated(
+    run: Run, tmp_path: Path, fitted: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A store that cannot be read now: the model still knows what is to leave it."""
+    photos(tmp_path / "new", 1, ("blue",))
+    run("add", fitted, tmp_path / "new")
+
+    def refuse(*_: object) -> int:
+        raise OSError(5, "Input/output error", "a shard")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Store, "remove", refuse)
+        assert "Input/output error: a shard" in run("forget", fitted, "blue/000.png", "--remove-class", code=2).stderr
+    told = run("forget", fitted, "blue/000.png", "--remove-class").stderr
+    assert "1 vectors left the store" in told

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import warnings
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,6 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gptree.embed import Store
+from gptree.embed import shards as shards_module
 from gptree.embed import store as module
 from gptree.embed.store import content_key
 from gptree.storage import StorageError
@@ -39,6 +43,18 @@ def check(store: Store, numbers: range) -> None:
 
 def shards(store: Store) -> list[Path]:
     return sorted(store.folder.rglob("*.safetensors"))
+
+
+def hide(monkeypatch: pytest.MonkeyPatch, path: Path, number: int = errno.EIO) -> None:
+    """A shard cannot be read, though nothing is wrong with it."""
+    whole = shards_module.safe_open
+
+    def refuse(asked: Path, *how: Any) -> Any:
+        if asked == path:
+            raise OSError(number, os.strerror(number), str(path))
+        return whole(asked, *how)
+
+    monkeypatch.setattr(shards_module, "safe_open", refuse)
 
 
 @given(st.lists(st.tuples(st.integers(0, 60), st.integers(1, 12)), min_size=1, max_size=8))
@@ -124,6 +140,47 @@ def test_a_cut_shard_is_not_used(tmp_path: Path) -> None:
         assert store.find(ENCODER, rows(range(40))[0]) == {}
 
 
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ESTALE, errno.EIO, errno.EACCES])
+def test_a_shard_that_cannot_be_read_now_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    store = Store(tmp_path / "s")
+    put(store, range(4))
+    (path,) = shards(store)
+    put(store, range(4, 5))
+    hide(monkeypatch, path, number)
+    put(store, range(5, 10))  # the smaller one that can be read is taken in
+    assert len(shards(store)) == 2
+    assert store.shelves()[0].rows == 6
+    with pytest.warns(RuntimeWarning, match="cannot be read now"):
+        assert len(store.find(ENCODER, rows(range(10))[0])) == 6
+    for call in (
+        lambda: store.drop(rows(range(1))[0]),
+        lambda: store.remove(ENCODER, lambda X: X[:, 0] == 0),
+        lambda: Store(tmp_path / "other").merge(store),
+    ):
+        with pytest.raises(OSError, match=path.name):
+            call()
+    monkeypatch.undo()
+    check(store, range(10))
+    assert store.drop(rows(range(1))[0]) == 1
+
+
+def test_too_many_open_files_are_no_missing_file(tmp_path: Path) -> None:
+    """safetensors says "no such file" then, and a missing shard is passed over."""
+    resource = pytest.importorskip("resource")
+    put(Store(tmp_path), range(3))
+    (path,) = shards(Store(tmp_path))
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    free = os.open(tmp_path, os.O_RDONLY)
+    os.close(free)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (free, hard))  # not one more
+    try:
+        for read in (shards_module.shard_size, lambda path: shards_module.read_shard(path, None, 6)):
+            with pytest.raises(OSError, match="Too many open files"):
+                read(path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
 def test_readers_and_writers_at_once(tmp_path: Path) -> None:
     """While shards are put into larger ones, whoever reads finds all that had been written."""
     store = Store(tmp_path)
@@ -162,6 +219,52 @@ def test_a_list_without_a_shard_that_moved(tmp_path: Path, monkeypatch: pytest.M
         assert Store(tmp_path / str(len(list(tmp_path.iterdir())))).merge(listed(*lists)) == 5
         assert listed(*lists).remove(ENCODER, lambda X: X[:, 0] == 4) == 1
         put(listed(), range(5))
+
+
+@pytest.mark.parametrize("moment", ["read_bytes", "iterdir"])
+def test_a_store_that_is_cleared_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str) -> None:
+    """Just before a description is read, or shards are listed, nothing is there any more."""
+    store, keys = Store(tmp_path / "s"), rows(range(3))[0]
+    whole = getattr(Path, moment)
+
+    def cleared(path: Path) -> Any:
+        if path.is_relative_to(store.folder / tiny().key):
+            monkeypatch.undo()
+            store.clear()
+        return whole(path)
+
+    calls: list[tuple[Callable[[], object], object]] = [
+        (lambda: store.find(ENCODER, keys), {}),
+        (lambda: [shelf.rows for shelf in store.shelves()], [] if moment == "read_bytes" else [0]),
+        (lambda: Store(tmp_path / "other").merge(store), 0),
+        (lambda: store.remove(ENCODER, lambda X: X[:, 0] == 0), 0),
+        (lambda: store.drop(keys), 0),
+        (lambda: put(store, range(3)), None),
+    ]
+    for call, expected in calls:
+        put(store, range(3))
+        monkeypatch.setattr(Path, moment, cleared)
+        assert call() == expected
+    check(store, range(3))
+
+
+def test_two_are_the_first_to_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After one has seen that there is no description yet, the other writes it, and vectors."""
+    store = Store(tmp_path)
+
+    def looked(whole: Callable[[Path], Any], path: Path) -> Any:
+        try:
+            return whole(path)
+        finally:
+            if path.name == "encoder.json":
+                monkeypatch.undo()
+                put(store, range(3))
+
+    for look in ("exists", "read_bytes"):
+        whole = getattr(Path, look)
+        monkeypatch.setattr(Path, look, lambda path, whole=whole: looked(whole, path))
+    put(store, range(3, 5))
+    check(store, range(5))
 
 
 def test_a_disk_that_refuses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -207,3 +310,37 @@ def test_what_is_removed_is_gone_for_all_encoders(tmp_path: Path) -> None:
     assert not any(keys[2] in path.read_bytes() for path in shards(store))
     assert store.remove(ENCODER, lambda X: np.zeros(len(X), dtype=bool)) == 0
     assert Store(tmp_path / "no").remove(ENCODER, lambda X: X[:, 0] == 0) == 0
+
+
+@pytest.mark.parametrize("chosen_by", [tiny, letters])
+def test_a_removal_that_failed_is_done_by_the_same_call(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chosen_by: Any
+) -> None:
+    """Vectors are chosen by one encoder: they are there until those of the others are gone."""
+    store, keys = Store(tmp_path), rows(range(3))[0]
+    for each in (tiny(), letters()):
+        store.add(each.describe(), keys, np.tile(np.arange(3.0)[:, None], each.dimension))
+    (own,), (other,) = (
+        [p for p in shards(store) if (p.parent.name == chosen_by().key) == mine] for mine in (True, False)
+    )
+    choose = lambda X: X[:, 0] == 1  # noqa: E731
+    for path in (other, own):
+        hide(monkeypatch, path)
+        with pytest.raises(OSError, match=path.name):
+            store.remove(chosen_by().describe(), choose)
+        monkeypatch.undo()
+    assert store.remove(chosen_by().describe(), choose) == 1
+    assert not any(keys[1] in path.read_bytes() for path in shards(store))
+
+
+def test_damaged_rows_go_with_those_that_are_dropped(tmp_path: Path) -> None:
+    """Whose vector a damaged row is cannot be told from it."""
+    store, keys = Store(tmp_path), rows(range(3))[0]
+    put(store, range(3))
+    (path,) = shards(store)
+    content, row = path.read_bytes(), rows(range(3))[1][1].tobytes()
+    path.write_bytes(content.replace(row, bytes([row[0] ^ 1]) + row[1:]))
+    with pytest.warns(RuntimeWarning, match="damaged"):
+        store.drop(keys[1:2])
+    assert not any(keys[1] in path.read_bytes() for path in shards(store))
+    check(store, range(0, 3, 2))

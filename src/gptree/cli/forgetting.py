@@ -69,8 +69,9 @@ def forget(
             change = ability(classifier, "forget")
             read, before = given(classifier), classifier.state_
             change(ids, _joined(read) if read else None, remove_class=remove_class)
-            classifier.save(model)
+            # First the store: a model that was saved no longer knows what is to leave it.
             vectors = _clear_store(classifier, before, set(ids), read)  # pyright: ignore[reportArgumentType]
+            classifier.save(model)
         classes = classifier.classes_
     if as_json:
         print_json({"model": str(model), "forgotten": ids, "classes": classes, "vectors_removed": vectors})

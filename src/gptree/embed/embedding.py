@@ -168,7 +168,7 @@ def _content_keys(
     collection: Collection, encoder: Encoder, store: Store | None, workers: int
 ) -> tuple[list[bytes | None], dict[str, str]]:
     """A key for each item; None, and the reason by id, where there is no content."""
-    seen = SeenFiles(store, collection.path) if collection.kind == "image" else None
+    seen = SeenFiles(store and store.folder, collection.path) if collection.kind == "image" else None
     reasons: dict[str, str] = {}
 
     def key_of(item: Item) -> bytes | None:

@@ -18,14 +18,18 @@ from gptree.storage import write_atomically
 #: Bytes of a key.
 KEY_BYTES = 16
 
+#: Vectors (d,) by key.
+Rows = dict[bytes, np.ndarray]
+
 _NAME = re.compile(r"[0-9a-f]{16}\.safetensors")
 
 
 def shards_in(folder: Path) -> list[Path]:
-    """The files of the shards in a folder."""
-    if not folder.is_dir():
+    """The files of the shards in a folder; none if the folder is gone."""
+    try:
+        return sorted(path for path in folder.iterdir() if _NAME.fullmatch(path.name) and path.is_file())
+    except (FileNotFoundError, NotADirectoryError):
         return []
-    return sorted(path for path in folder.iterdir() if _NAME.fullmatch(path.name) and path.is_file())
 
 
 def write_shard(folder: Path, rows: Mapping[bytes, np.ndarray]) -> str:
@@ -40,20 +44,23 @@ def write_shard(folder: Path, rows: Mapping[bytes, np.ndarray]) -> str:
 
 
 def shard_size(path: Path) -> tuple[int, int]:
-    """Rows and bytes of a shard; none of one that cannot be read."""
+    """Rows and bytes of a shard; none of one that is damaged. An OSError is no damage, see `read_shard`."""
     try:
-        with safe_open(path, "np") as shard:
+        with _opened(path) as shard:
             return shard.get_slice("keys").get_shape()[0], path.stat().st_size
-    except (SafetensorError, OSError, IndexError):
+    except (SafetensorError, IndexError):
         return 0, 0
 
 
-def read_shard(path: Path, wanted: set[bytes] | None, width: int) -> dict[bytes, np.ndarray]:
-    """Vectors of a shard by key, all or those that are wanted. Rows that are damaged are left out, with a warning."""
-    found: dict[bytes, np.ndarray] = {}
+def read_shard(path: Path, wanted: set[bytes] | None, width: int) -> Rows:
+    """Vectors of a shard by key, all or those that are wanted. Rows that are damaged are left out, with a warning.
+
+    An OSError, such as too many open files, goes through: the shard may be sound, and be read another time.
+    """
+    found: Rows = {}
     damaged = 0
     try:
-        with safe_open(path, "np") as shard:
+        with _opened(path) as shard:
             keys, sums, X = shard.get_tensor("keys"), shard.get_tensor("sums"), shard.get_slice("X")
             if X.get_shape() != [len(keys), width] or keys.shape[1:] != (KEY_BYTES,) or len(sums) != len(keys):
                 raise ValueError("its arrays do not fit each other")
@@ -65,14 +72,21 @@ def read_shard(path: Path, wanted: set[bytes] | None, width: int) -> dict[bytes,
                         found[names[i]] = x
                     else:
                         damaged += 1
-    except FileNotFoundError:
-        raise
-    except (SafetensorError, OSError, ValueError, IndexError) as error:
+    except (SafetensorError, ValueError, IndexError) as error:
         warnings.warn(f"{path} is damaged and was not used ({error}).", RuntimeWarning, stacklevel=3)
         return {}
     if damaged:
         warnings.warn(f"{path} is damaged: {damaged} vectors were not used.", RuntimeWarning, stacklevel=3)
     return found
+
+
+def _opened(path: Path) -> safe_open:
+    """An open shard; a FileNotFoundError only if there is none."""
+    try:
+        return safe_open(path, "np")
+    except FileNotFoundError:  # safetensors says so whatever the reason is
+        path.open("rb").close()
+        raise OSError(f"{path} could not be opened: try again.") from None
 
 
 def _sum(key: bytes, x: np.ndarray) -> int:

@@ -6,7 +6,7 @@
 
 A shard is written as a whole and never changed; its name is that of its content. A killed run therefore loses what it
 had not written, and nothing else, and stores are merged by copying files. A shard that is written takes in those that
-are smaller than itself. One process writes at a time, under the lock of the encoder's folder; readers take no lock.
+are smaller than itself. One process writes at a time, under the lock of the folder; readers take no lock.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import json
 import os
 import re
 import shutil
+import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -25,10 +26,9 @@ from typing import Any
 import numpy as np
 
 from gptree.embed.encoders.base import Description, description_key
-from gptree.embed.shards import KEY_BYTES, read_shard, shard_size, shards_in, write_shard
+from gptree.embed.seen import SEEN, forget_seen
+from gptree.embed.shards import KEY_BYTES, Rows, read_shard, shard_size, shards_in, write_shard
 from gptree.storage import StorageError, clear_left_overs, locked, parse_document, write_atomically
-
-_Rows = dict[bytes, np.ndarray]
 
 #: Rows of a shard that takes in no more.
 FULL = 4096
@@ -80,7 +80,7 @@ class Store:
 
     # ------------------------------------------------------------------------------------------------------- reading
 
-    def find(self, description: Mapping[str, Any], keys: Sequence[bytes]) -> dict[bytes, np.ndarray]:
+    def find(self, description: Mapping[str, Any], keys: Sequence[bytes]) -> Rows:
         """Vectors of those keys that are there.
 
         Parameters
@@ -93,12 +93,21 @@ class Store:
         Returns
         -------
         dict
-            Vectors (d,), float32, by key.
+            Vectors (d,), float32, by key; without those in files that cannot be read now, with a warning.
         """
-        found: dict[bytes, np.ndarray] = {}
+        found: Rows = {}
         missing = set(keys)
-        folder = self._shelf(description)
-        for rows in _of_shards(folder, lambda path: read_shard(path, missing, description["dimension"])):
+
+        def readable(path: Path) -> Rows:
+            try:
+                return read_shard(path, missing, description["dimension"])
+            except FileNotFoundError:
+                raise  # it was put into a larger one
+            except OSError as error:
+                warnings.warn(f"{path} cannot be read now and was not used ({error}).", RuntimeWarning, stacklevel=4)
+                return {}
+
+        for rows in _of_shards(self._shelf(description), readable):
             found |= rows
             missing.difference_update(rows)
             if not missing:
@@ -108,12 +117,9 @@ class Store:
     def shelves(self) -> list[Shelf]:
         """What there is, encoder by encoder; the numbers are rough while another process writes."""
         return [
-            Shelf(
-                folder.name,
-                _description(folder),
-                *map(sum, zip(*map(shard_size, shards_in(folder)), (0, 0), strict=True)),
-            )
+            Shelf(folder.name, description, *_held(folder))
             for folder in self._folders()
+            if (description := _description(folder)) is not None
         ]
 
     # ------------------------------------------------------------------------------------------------------- writing
@@ -136,18 +142,21 @@ class Store:
         """
         if not len(keys):
             return
-        folder = self._shelf(description, new=True)
+        folder = self._shelf(description)
         rows = dict(zip(keys, np.asarray(X, dtype=np.float32), strict=True))
         with locked(folder):
             clear_left_overs(folder)
-            if not (folder / _ENCODER).exists():
+            if _description(folder) is None:
+                if shards_in(folder):
+                    raise StorageError(f"{folder} holds vectors of an unknown encoder: remove it.")
                 write_atomically(folder / _ENCODER, json.dumps(dict(description), indent=1) + "\n")
             taken_in = []
             for path in sorted(shards_in(folder), key=lambda path: path.stat().st_size):
-                if shard_size(path)[0] > len(rows) or len(rows) + shard_size(path)[0] > FULL:
-                    break
-                rows = read_shard(path, None, description["dimension"]) | rows
-                taken_in.append(path)
+                with suppress(OSError):  # what cannot be read now stays as it is
+                    if shard_size(path)[0] > len(rows) or len(rows) + shard_size(path)[0] > FULL:
+                        break
+                    rows = read_shard(path, None, description["dimension"]) | rows
+                    taken_in.append(path)
             name = write_shard(folder, rows)
             for path in taken_in:
                 if path.name != name:
@@ -165,6 +174,11 @@ class Store:
         -------
         int
             The number of vectors that were copied.
+
+        Raises
+        ------
+        OSError
+            If a file cannot be read or written. What was copied by then stays, and the rest can be copied later.
         """
         return sum(map(self._take_in, other._folders()))
 
@@ -182,6 +196,11 @@ class Store:
         -------
         int
             How many were removed.
+
+        Raises
+        ------
+        OSError
+            If a file cannot be read or changed; the same call does the rest later.
         """
         gone: set[bytes] = set()
         folder = self._shelf(description)
@@ -189,7 +208,7 @@ class Store:
             if rows:
                 goes = chosen(np.stack(list(rows.values())))
                 gone |= {key for key, each in zip(rows, goes, strict=True) if each}
-        self.drop(gone)
+        self._forget(gone, last=folder)
         return len(gone)
 
     def drop(self, keys: Collection[bytes]) -> int:
@@ -204,24 +223,33 @@ class Store:
         -------
         int
             How many of the contents were there.
+
+        Raises
+        ------
+        OSError
+            If a file cannot be read or changed; the same call does the rest later.
         """
-        gone = set(keys)
+        return len(self._forget(set(keys)))
+
+    def _forget(self, gone: set[bytes], last: Path | None = None) -> set[bytes]:
+        """Remove contents; those that were there.
+
+        The vectors that they were chosen by go last: as long as something is left, they can be chosen again.
+        """
         if not gone:
-            return 0
-        found = set().union(*(_drop(folder, gone) for folder in self._folders()))
-        hashes = {key.hex() for key in gone}
-        for path in (self.folder / "seen").glob("*.json"):
-            known = parse_document(path.read_bytes(), path)
-            left = {name: e for name, e in known.items() if not (isinstance(e, list) and hashes & set(map(str, e)))}
-            write_atomically(path, json.dumps(left))
-        return len(found)
+            return set()
+        forget_seen(self.folder, gone)
+        folders = sorted(self._folders(), key=lambda folder: folder == last)
+        return set().union(*(_drop(folder, gone) for folder in folders))
 
     def _take_in(self, source: Path) -> int:
         """Copy what the folder of an encoder has; how many vectors are new."""
         description, copied = _description(source), 0
-        folder = self._shelf(description, new=True)
+        if description is None:
+            return 0
+        folder = self._shelf(description)
 
-        def unknown(path: Path) -> _Rows:
+        def unknown(path: Path) -> Rows:
             return {} if (folder / path.name).exists() else read_shard(path, None, description["dimension"])
 
         for rows in _of_shards(source, unknown):
@@ -245,20 +273,19 @@ class Store:
                         path.unlink(missing_ok=True)
                 with suppress(OSError):
                     folder.rmdir()
-        if key is None:
-            shutil.rmtree(self.folder / "seen", ignore_errors=True)
+        seen = self.folder / SEEN
+        if key is None and seen.is_dir():
+            with locked(seen):
+                shutil.rmtree(seen, ignore_errors=True)
 
     # --------------------------------------------------------------------------------------------------------- files
 
-    def _shelf(self, description: Mapping[str, Any], new: bool = False) -> Path:
+    def _shelf(self, description: Mapping[str, Any]) -> Path:
         """The folder of an encoder; a StorageError if something else is there."""
         folder = self.folder / description_key(description)
         if self.folder.exists() and not self.folder.is_dir():
             raise StorageError(f"{self.folder} is a file: name a folder for the store.")
-        if (folder / _ENCODER).exists():
-            _description(folder)
-        elif new and folder.exists() and shards_in(folder):
-            raise StorageError(f"{folder} holds vectors of an unknown encoder: remove it.")
+        _description(folder)
         return folder
 
     def _folders(self) -> Iterator[Path]:
@@ -281,16 +308,29 @@ def _default() -> Path:
     return Path(caches).expanduser() / "gptree"
 
 
-def _description(folder: Path) -> Description:
-    """The encoder of a folder; a StorageError unless the folder has its name."""
-    description = parse_document((folder / _ENCODER).read_bytes(), folder / _ENCODER)
+def _description(folder: Path) -> Description | None:
+    """The encoder of a folder, None where none is written down; a StorageError unless the folder has its name."""
+    try:
+        description = parse_document((folder / _ENCODER).read_bytes(), folder / _ENCODER)
+    except (FileNotFoundError, NotADirectoryError):  # perhaps another process has just cleared the folder
+        return None
     sound = isinstance(description, dict) and isinstance(description.get("dimension"), int)
     if not sound or description_key(description) != folder.name:
         raise StorageError(f"{folder} holds vectors of another encoder than its name says: remove the folder.")
     return description
 
 
-def _of_shards(folder: Path, read: Callable[[Path], _Rows]) -> Iterator[_Rows]:
+def _held(folder: Path) -> tuple[int, int]:
+    """Rows and bytes of the shards in a folder that can be read now."""
+    rows = nbytes = 0
+    for path in shards_in(folder):
+        with suppress(OSError):
+            more, size = shard_size(path)
+            rows, nbytes = rows + more, nbytes + size
+    return rows, nbytes
+
+
+def _of_shards(folder: Path, read: Callable[[Path], Rows]) -> Iterator[Rows]:
     """What `read` gives of each shard, until two lists of the folder are the same.
 
     While it is listed or read, a shard may be put into a larger one, so that a list has one of the two, or neither.
@@ -310,11 +350,13 @@ def _drop(folder: Path, keys: set[bytes]) -> set[bytes]:
     found: set[bytes] = set()
     with locked(folder):
         clear_left_overs(folder)
+        if (description := _description(folder)) is None:
+            return found
         for path in shards_in(folder):
-            rows = read_shard(path, None, _description(folder)["dimension"])
+            rows = read_shard(path, None, description["dimension"])
             rest = {key: x for key, x in rows.items() if key not in keys}
             found |= rows.keys() & keys
-            if len(rest) < len(rows):
+            if not rest or len(rest) < shard_size(path)[0]:  # damaged rows go, too: they may be of any key
                 if rest:
                     write_shard(folder, rest)
                 path.unlink()
