@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from gptree import GPForestClassifier, GPTreeClassifier
+from gptree.estimators import state
 from gptree.experts import PriorScores
 from gptree.model import beam, node_sums
 from gptree.model.beam_vertices import Vertices
@@ -93,6 +94,20 @@ def test_experts_get_raw_inputs(feature_map: Any, monkeypatch: pytest.MonkeyPatc
     found = model.predict_top_k(X_NEW, C, beam=C)
     p = np.take_along_axis(model.predict_proba(X_NEW), found.classes, 1)
     np.testing.assert_allclose(found.probabilities, p, rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("every", [True, False], ids=["all nodes", "single nodes"])
+def test_features_far_from_the_origin_in_single_precision(every: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As near as at the origin. The experts are exact here: these are the kernels."""
+    monkeypatch.setattr(state, "MANY_CLASSES", 10)
+    if not every:
+        monkeypatch.setattr(beam, "EVERY_POINTS", 0)
+    experts = PriorScores(lambda raw: 0.1 * (raw - 1_000) @ MEANS.T)
+    model = GPTreeClassifier(random_state=0, prior_mean=experts, feature_map=None).fit(X + 1_000, Y)
+    found, p = model.predict_top_k(X_NEW + 1_000, C, beam=C), model.predict_proba(X_NEW + 1_000)
+    np.testing.assert_allclose(found.probabilities, np.take_along_axis(p, found.classes, 1), rtol=0, atol=1e-6)
+    narrow = model.predict_top_k(X_NEW + 1_000, 3, beam=2)
+    assert (narrow.outside >= 1 - np.take_along_axis(p, narrow.classes, 1).sum(1) - 1e-6).all()
 
 
 def test_sums_and_factors_of_vertices() -> None:

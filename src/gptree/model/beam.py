@@ -58,15 +58,17 @@ class Beam:
     ) -> None:
         self._prediction, self._dtype, X = prediction, dtype, model.predictor.grams.X
         self._vertices = Vertices(model.trees, model.node_of)
-        parts = [Parts()] if prediction.unit_length else [Parts(), Parts(centre=X.mean(0).to(dtype))]
+        parts, centre = ([Parts()], None) if prediction.unit_length else ([Parts(), Parts()], X.mean(0))
         self._experts = prediction.experts if experts is None else experts.frozen(parts[0])
-        self._every: EveryNode | None = None
+        self._every: Callable[[Rows], Tensor] | None = None
         self._single: NodeSums | None = None
         points = len(model.predictor.used_rows)
-        if points <= EVERY_POINTS:
-            self._every = EveryNode(model.predictor, dtype, parts[-1], prediction.nodes if dtype == X.dtype else None)
+        if points > EVERY_POINTS:
+            self._single = NodeSums(model.predictor, dtype, centre)
+        elif dtype == X.dtype:
+            self._every = prediction.nodes.single_draws
         else:
-            self._single = NodeSums(model.predictor, dtype)
+            self._every = EveryNode(model.predictor, dtype, parts[-1], centre)
         for each in parts:
             each.shared()
         numbers = (3 * len(model.trees) + 2) * model.n_classes
@@ -125,8 +127,7 @@ class Beam:
                 means.append(self._every(some))
         vertices.sum_up(sums)
         if self._single is not None:
-            single, x = self._single, x.to(self._dtype)
-            return sums, lambda nodes, rows: single.at(nodes, rows, x)
+            return sums, self._single.of(x)
         table, n_rows = (means[0] if len(means) == 1 else torch.cat(means, 1)).flatten(), len(x)
         return sums, lambda nodes, rows: table.index_select(0, nodes * n_rows + rows)
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor
 
 from gptree.inference import NodePredictor
-from gptree.inference.layer import BLOCK_ROWS, NodeLayer, Stationary
+from gptree.inference.layer import BLOCK_ROWS, Stationary
 from gptree.maths.frozen import Parts, Rows
 from gptree.tree import ragged
 
@@ -29,21 +31,20 @@ class EveryNode:
     dtype : torch.dtype
         What it computes in.
     parts : Parts
-    known : NodeLayer, optional
-        That of a prediction in the same precision, whose pieces are used instead.
+    centre : tensor (d,), optional
+        Taken off points and rows.
     """
 
-    def __init__(self, predictor: NodePredictor, dtype: torch.dtype, parts: Parts, known: NodeLayer | None) -> None:
-        self._known = known
-        if known is None:
-            used = predictor.used_rows
-            self._kernel = _kernel(predictor, dtype, parts)
-            nodes, points, weights = _entries(predictor)
-            self._sums = parts.sums(nodes, points, weights.to(dtype), (predictor.n_nodes, len(used)))
+    def __init__(self, predictor: NodePredictor, dtype: torch.dtype, parts: Parts, centre: Tensor | None) -> None:
+        self._dtype, self._centre = dtype, centre
+        self._kernel = _kernel(predictor, dtype, parts, centre)
+        nodes, points, weights = _entries(predictor)
+        self._sums = parts.sums(nodes, points, weights.to(dtype), (predictor.n_nodes, len(predictor.used_rows)))
 
     def __call__(self, rows: Rows) -> Tensor:
         """(nodes, T)."""
-        return self._sums(rows.of(self._kernel)) if self._known is None else self._known.single_draws(rows)
+        rows = rows if self._centre is None else Rows(_rounded(rows.x, self._centre, self._dtype))
+        return self._sums(rows.of(self._kernel))
 
 
 class NodeSums:
@@ -54,11 +55,14 @@ class NodeSums:
     predictor : NodePredictor
     dtype : torch.dtype
         What it computes in.
+    centre : tensor (d,), optional
+        Taken off points and rows.
     """
 
-    def __init__(self, predictor: NodePredictor, dtype: torch.dtype) -> None:
+    def __init__(self, predictor: NodePredictor, dtype: torch.dtype, centre: Tensor | None) -> None:
         used, parts = predictor.used_rows, Parts()
-        self._kernel = _kernel(predictor, dtype, parts)
+        self._dtype, self._centre = dtype, centre
+        self._kernel = _kernel(predictor, dtype, parts, centre)
         parts.shared()
         nodes, points, weights = _entries(predictor)
         order = nodes.argsort(stable=True)
@@ -69,8 +73,11 @@ class NodeSums:
         self._weights = torch.cat([weights[order].to(dtype), none.to(dtype)])
         self._grid = torch.tensor(GRID, device=used.device)
 
-    def at(self, nodes: Tensor, rows: Tensor, x: Tensor) -> Tensor:
-        """(P,) at pairs of a node and a row, (P,) each, of x (T, d)."""
+    def of(self, x: Tensor) -> Callable[[Tensor, Tensor], Tensor]:
+        """What gives them (P,) at pairs of a node and a row of x (T, d), (P,) each."""
+        return partial(self._at, _rounded(x, self._centre, self._dtype))
+
+    def _at(self, x: Tensor, nodes: Tensor, rows: Tensor) -> Tensor:
         found, order = x.new_empty(len(nodes)), nodes.argsort()
         rows = rows[order]
         visited, counts = nodes[order].unique_consecutive(return_counts=True)
@@ -100,12 +107,17 @@ class NodeSums:
         return (weights[:, None] @ self._kernel.among(self._points[place], x))[:, 0]
 
 
-def _kernel(predictor: NodePredictor, dtype: torch.dtype, parts: Parts) -> Stationary:
-    """k(X, x⋆) of the rows that posteriors use, which are copied a block at a time."""
+def _rounded(x: Tensor, centre: Tensor | None, dtype: torch.dtype) -> Tensor:
+    """Rows less the centre, which comes off first: far from the origin single precision has no digits for distances."""
+    return (x if centre is None else x - centre).to(dtype)
+
+
+def _kernel(predictor: NodePredictor, dtype: torch.dtype, parts: Parts, centre: Tensor | None) -> Stationary:
+    """k(X, x⋆) of the rows that posteriors use, which are copied a block at a time; all less the centre."""
     grams, used = predictor.grams, predictor.used_rows
     X = grams.X.new_empty(len(used), grams.X.shape[1], dtype=dtype)
     for place, some in zip(X.split(BLOCK_ROWS), used.split(BLOCK_ROWS), strict=True):
-        place.copy_(grams.X[some])
+        place.copy_(_rounded(grams.X[some], centre, dtype))
     return Stationary(copy.deepcopy(grams.kernel).to(dtype), X, parts)
 
 
