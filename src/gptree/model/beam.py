@@ -64,11 +64,11 @@ class Beam:
         self._single: NodeSums | None = None
         points = len(model.predictor.used_rows)
         if points > EVERY_POINTS:
-            self._single = NodeSums(model.predictor, dtype, centre)
+            self._single = NodeSums(model.predictor, prediction.nodes.sums, dtype, centre)
         elif dtype == X.dtype:
             self._every = prediction.nodes.single_draws
         else:
-            self._every = EveryNode(model.predictor, dtype, parts[-1], centre)
+            self._every = EveryNode(model.predictor, prediction.nodes.sums, dtype, parts[-1], centre)
         for each in parts:
             each.shared()
         numbers = (3 * len(model.trees) + 2) * model.n_classes

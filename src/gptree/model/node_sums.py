@@ -11,7 +11,7 @@ from torch import Tensor
 
 from gptree.inference import NodePredictor
 from gptree.inference.layer import BLOCK_ROWS, Stationary
-from gptree.maths.frozen import Parts, Rows
+from gptree.maths.frozen import Parts, Rows, Sums
 from gptree.tree import ragged
 
 #: Nodes are asked together as if they had as many points, and as if as many rows asked: the next of these numbers.
@@ -28,6 +28,8 @@ class EveryNode:
     Parameters
     ----------
     predictor : NodePredictor
+    sums : Sums
+        The weights of all nodes.
     dtype : torch.dtype
         What it computes in.
     parts : Parts
@@ -35,11 +37,12 @@ class EveryNode:
         Taken off points and rows.
     """
 
-    def __init__(self, predictor: NodePredictor, dtype: torch.dtype, parts: Parts, centre: Tensor | None) -> None:
+    def __init__(
+        self, predictor: NodePredictor, sums: Sums, dtype: torch.dtype, parts: Parts, centre: Tensor | None
+    ) -> None:
         self._dtype, self._centre = dtype, centre
         self._kernel = _kernel(predictor, dtype, parts, centre)
-        nodes, points, weights = _entries(predictor)
-        self._sums = parts.sums(nodes, points, weights.to(dtype), (predictor.n_nodes, len(predictor.used_rows)))
+        self._sums = copy.deepcopy(sums).to(dtype)
 
     def __call__(self, rows: Rows) -> Tensor:
         """(nodes, T)."""
@@ -53,25 +56,24 @@ class NodeSums:
     Parameters
     ----------
     predictor : NodePredictor
+    sums : Sums
+        The weights of all nodes.
     dtype : torch.dtype
         What it computes in.
     centre : tensor (d,), optional
         Taken off points and rows.
     """
 
-    def __init__(self, predictor: NodePredictor, dtype: torch.dtype, centre: Tensor | None) -> None:
-        used, parts = predictor.used_rows, Parts()
+    def __init__(self, predictor: NodePredictor, sums: Sums, dtype: torch.dtype, centre: Tensor | None) -> None:
+        parts = Parts()
         self._dtype, self._centre = dtype, centre
         self._kernel = _kernel(predictor, dtype, parts, centre)
         parts.shared()
-        nodes, points, weights = _entries(predictor)
-        order = nodes.argsort(stable=True)
-        self._sizes = torch.bincount(nodes, minlength=predictor.n_nodes)
-        self._starts = self._sizes.cumsum(0) - self._sizes
-        none = used.new_zeros(1)  # for nodes without points
-        self._points = torch.cat([points[order], none])
-        self._weights = torch.cat([weights[order].to(dtype), none.to(dtype)])
-        self._grid = torch.tensor(GRID, device=used.device)
+        self._starts, self._sizes = sums.ends[:-1].long(), sums.ends.diff().long()
+        none = self._starts.new_zeros(1)  # for nodes without points
+        self._points = torch.cat([sums.rows, none])
+        self._weights = torch.cat([sums.weights.to(dtype), none.to(dtype)])
+        self._grid = torch.tensor(GRID, device=none.device)
 
     def of(self, x: Tensor) -> Callable[[Tensor, Tensor], Tensor]:
         """What gives them (P,) at pairs of a node and a row of x (T, d), (P,) each."""
@@ -119,14 +121,3 @@ def _kernel(predictor: NodePredictor, dtype: torch.dtype, parts: Parts, centre: 
     for place, some in zip(X.split(BLOCK_ROWS), used.split(BLOCK_ROWS), strict=True):
         place.copy_(_rounded(grams.X[some], centre, dtype))
     return Stationary(copy.deepcopy(grams.kernel).to(dtype), X, parts)
-
-
-def _entries(predictor: NodePredictor) -> tuple[Tensor, Tensor, Tensor]:
-    """The nodes of all weights, the places of their points among those in use, and the weights, (k,) each."""
-    nodes, points, weights = [], [], []
-    for p in predictor.posteriors:
-        some = p.weights[0] != 0  # not the padding
-        nodes.append(p.nodes[:, None].expand_as(p.rows)[some])
-        points.append(torch.searchsorted(predictor.used_rows, p.rows)[some])
-        weights.append(p.weights[0][some])
-    return torch.cat(nodes), torch.cat(points), torch.cat(weights)
