@@ -72,11 +72,11 @@ class Beam:
         for each in parts:
             each.shared()
         numbers = (3 * len(model.trees) + 2) * model.n_classes
-        self._likes = min(PIECE_NUMBERS // numbers, PIECE_ROWS)
+        self._rows_on_processor = min(PIECE_NUMBERS // numbers, PIECE_ROWS)
         if self._every is not None:
             numbers += 4 * points + model.predictor.n_nodes
-            self._likes = max(NEAR_NUMBERS // numbers, NEAR_ROWS)
-        self._most = model.memory_budget // (4 * dtype.itemsize * numbers)
+            self._rows_on_processor = max(NEAR_NUMBERS // numbers, NEAR_ROWS)
+        self._rows_in_memory = model.memory_budget // (4 * dtype.itemsize * numbers)
 
     @staticmethod
     def takes(model: ForestModel) -> bool:
@@ -101,7 +101,7 @@ class Beam:
             A bound on the exact probability of all other classes together: that of every leaf and every sub-tree where
             the search ended, unless all classes there are among the k.
         """
-        pieces = Rows(x, raw).split(piece_rows(x, self._most, self._likes))
+        pieces = Rows(x, raw).split(piece_rows(x, self._rows_in_memory, self._rows_on_processor))
         classes, p, outside = zip(*(self._top_k(some, width, k) for some in pieces), strict=True)
         return torch.cat(classes), torch.cat(p), torch.cat(outside)
 
