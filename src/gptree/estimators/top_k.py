@@ -22,7 +22,7 @@ class TopK(NamedTuple):
     """The most probable classes of n rows."""
 
     classes: np.ndarray
-    """(n, k) labels, the most probable first; of equal ones, the first of `classes_`."""
+    """(n, k) labels, the most probable first; without a beam, of equal ones the first of `classes_`."""
     probabilities: np.ndarray
     """(n, k)."""
     outside: np.ndarray
