@@ -9,6 +9,8 @@ import pytest
 import torch
 
 from gptree import GPForestClassifier, GPTreeClassifier
+from gptree.estimators import state
+from gptree.experts import PriorScores
 from gptree.model import beam, node_sums
 from gptree.model.beam_vertices import Vertices
 from tree.random_trees import random_tree
@@ -16,7 +18,8 @@ from tree.random_trees import random_tree
 C, K = 40, 6
 RNG = np.random.default_rng(0)
 Y = np.repeat(np.arange(C), 4)
-X = RNG.normal(size=(C, 8))[Y] + 0.5 * RNG.normal(size=(len(Y), 8))
+MEANS = RNG.normal(size=(C, 8))
+X = MEANS[Y] + 0.5 * RNG.normal(size=(len(Y), 8))
 X_NEW = RNG.normal(size=(12, 8))
 
 
@@ -79,6 +82,32 @@ def test_it_is_the_search_of_one_tree_after_the_other(model: Any, every: bool, m
             np.testing.assert_allclose(np.take_along_axis(p, found.classes, 1), expected, rtol=0, atol=1e-10)
             np.testing.assert_allclose(found.outside, outside, rtol=0, atol=1e-10)
             assert k < C or not found.outside.any()
+
+
+@pytest.mark.parametrize("feature_map", ["sphere", None])
+def test_experts_get_raw_inputs(feature_map: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of the same rows, also where few are asked about at a time."""
+    for name, value in {"NEAR_NUMBERS": 1, "NEAR_ROWS": 5, "STRIP_NUMBERS": 3 * C}.items():
+        monkeypatch.setattr(beam, name, value)
+    experts = PriorScores(lambda raw: raw @ MEANS.T)
+    model = GPTreeClassifier(random_state=0, prior_mean=experts, feature_map=feature_map).fit(X, Y)
+    found = model.predict_top_k(X_NEW, C, beam=C)
+    p = np.take_along_axis(model.predict_proba(X_NEW), found.classes, 1)
+    np.testing.assert_allclose(found.probabilities, p, rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("every", [True, False], ids=["all nodes", "single nodes"])
+def test_features_far_from_the_origin_in_single_precision(every: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As near as at the origin. The experts are exact here: these are the kernels."""
+    monkeypatch.setattr(state, "MANY_CLASSES", 10)
+    if not every:
+        monkeypatch.setattr(beam, "EVERY_POINTS", 0)
+    experts = PriorScores(lambda raw: 0.1 * (raw - 1_000) @ MEANS.T)
+    model = GPTreeClassifier(random_state=0, prior_mean=experts, feature_map=None).fit(X + 1_000, Y)
+    found, p = model.predict_top_k(X_NEW + 1_000, C, beam=C), model.predict_proba(X_NEW + 1_000)
+    np.testing.assert_allclose(found.probabilities, np.take_along_axis(p, found.classes, 1), rtol=0, atol=1e-6)
+    narrow = model.predict_top_k(X_NEW + 1_000, 3, beam=2)
+    assert (narrow.outside >= 1 - np.take_along_axis(p, narrow.classes, 1).sum(1) - 1e-6).all()
 
 
 def test_sums_and_factors_of_vertices() -> None:

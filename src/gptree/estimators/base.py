@@ -251,8 +251,10 @@ class TreeEstimator(SettingsParameters, ClassifierMixin, BaseEstimator):
         TopK
             Named tuple of `classes` (n, k), `probabilities` (n, k) and `outside` (n,). `outside` is the probability
             that `predict_proba` gives all other classes together. With a beam it is a bound on it, up to rounding
-            (1e-5 with more than 2,000 classes, in single precision): a sub-tree that was not entered counts in full
-            unless all its classes are among the k. Then it may be more than one minus the sum of `probabilities`.
+            (1e-5 with more than 2,000 classes, in single precision; more around experts where `feature_map` is None or
+            "unit" and features lie more than ten times their spread from the origin): a sub-tree that was not entered
+            counts in full unless all its classes are among the k. Then it may be more than one minus the sum of
+            `probabilities`.
 
         Examples
         --------

@@ -22,7 +22,7 @@ class TopK(NamedTuple):
     """The most probable classes of n rows."""
 
     classes: np.ndarray
-    """(n, k) labels, the most probable first; of equal ones, the first of `classes_`."""
+    """(n, k) labels, the most probable first; without a beam, of equal ones the first of `classes_`."""
     probabilities: np.ndarray
     """(n, k)."""
     outside: np.ndarray
@@ -63,7 +63,7 @@ def searches(classifier: Any, k: int) -> bool:
 def beam_top_k(state: FittedState, X: np.ndarray, k: int, width: int) -> TopK:
     """Of raw features X (n, d), by a beam of so many nodes."""
     with torch.no_grad():
-        best, p, outside = (part.cpu().numpy() for part in state.beam.top_k(state.features(X), width, k))
+        best, p, outside = (part.cpu().numpy() for part in state.beam.top_k(state.features(X), width, k, X))
     return TopK(state.classes[best], p.astype(np.float64), outside.astype(np.float64))
 
 

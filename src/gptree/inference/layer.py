@@ -316,9 +316,7 @@ class Stationary(nn.Module):
 
     def among(self, places: Tensor, x: Tensor) -> Tensor:
         """k (B, n, w) between n points each, by their places (B, n), and w rows x (B, w, d)."""
-        products = self.points.products
-        x = x if products.centre is None else x - products.centre
-        near = products.points.index_select(0, places.flatten()).view(*places.shape, x.shape[-1])
+        near = self.points.products.points.index_select(0, places.flatten()).view(*places.shape, x.shape[-1])
         half = (near @ x.mT).sub_(self.norms[places]).sub_(0.5 * x.square().sum(-1)[:, None]).clamp_(max=0.0)
         return self._values(half, self.scale, self.length)
 

@@ -7,7 +7,7 @@ a frozen prediction all state is in buffers, and every operation is one that tor
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -44,6 +44,11 @@ class Rows:
     def tell(self, piece: nn.Module, value: Any) -> None:
         """What a piece would give, from somebody who knows."""
         self._known[piece] = value
+
+    def split(self, n_rows: int) -> Iterator[Rows]:
+        """So many rows at a time, with what they were computed from."""
+        for i, x in enumerate(self.x.split(n_rows)):
+            yield Rows(x, None if self.raw is None else self.raw[i * n_rows : (i + 1) * n_rows])
 
 
 class Products(nn.Module):

@@ -58,23 +58,25 @@ class Beam:
     ) -> None:
         self._prediction, self._dtype, X = prediction, dtype, model.predictor.grams.X
         self._vertices = Vertices(model.trees, model.node_of)
-        parts = [Parts()] if prediction.unit_length else [Parts(), Parts(centre=X.mean(0).to(dtype))]
+        parts, centre = ([Parts()], None) if prediction.unit_length else ([Parts(), Parts()], X.mean(0))
         self._experts = prediction.experts if experts is None else experts.frozen(parts[0])
-        self._every: EveryNode | None = None
+        self._every: Callable[[Rows], Tensor] | None = None
         self._single: NodeSums | None = None
         points = len(model.predictor.used_rows)
-        if points <= EVERY_POINTS:
-            self._every = EveryNode(model.predictor, dtype, parts[-1], prediction.nodes if dtype == X.dtype else None)
+        if points > EVERY_POINTS:
+            self._single = NodeSums(model.predictor, prediction.nodes.sums, dtype, centre)
+        elif dtype == X.dtype:
+            self._every = prediction.nodes.single_draws
         else:
-            self._single = NodeSums(model.predictor, dtype)
+            self._every = EveryNode(model.predictor, prediction.nodes.sums, dtype, parts[-1], centre)
         for each in parts:
             each.shared()
         numbers = (3 * len(model.trees) + 2) * model.n_classes
-        self._likes = min(PIECE_NUMBERS // numbers, PIECE_ROWS)
+        self._rows_on_processor = min(PIECE_NUMBERS // numbers, PIECE_ROWS)
         if self._every is not None:
             numbers += 4 * points + model.predictor.n_nodes
-            self._likes = max(NEAR_NUMBERS // numbers, NEAR_ROWS)
-        self._most = model.memory_budget // (4 * dtype.itemsize * numbers)
+            self._rows_on_processor = max(NEAR_NUMBERS // numbers, NEAR_ROWS)
+        self._rows_in_memory = model.memory_budget // (4 * dtype.itemsize * numbers)
 
     @staticmethod
     def takes(model: ForestModel) -> bool:
@@ -86,8 +88,10 @@ class Beam:
         grams = model.predictor.grams
         return single and not grams.per_node and Stationary.takes(grams.kernel) and model.n_classes > 1
 
-    def top_k(self, x: Tensor, width: int, k: int) -> tuple[Tensor, Tensor, Tensor]:
+    def top_k(self, x: Tensor, width: int, k: int, raw: Any = None) -> tuple[Tensor, Tensor, Tensor]:
         """The most probable classes of mapped features x (T, d), found with a beam of `width` nodes.
+
+        `raw` is what these were computed from, for experts that ask for it.
 
         Returns
         -------
@@ -97,33 +101,33 @@ class Beam:
             A bound on the exact probability of all other classes together: that of every leaf and every sub-tree where
             the search ended, unless all classes there are among the k.
         """
-        pieces = x.split(piece_rows(x, self._most, self._likes))
+        pieces = Rows(x, raw).split(piece_rows(x, self._rows_in_memory, self._rows_on_processor))
         classes, p, outside = zip(*(self._top_k(some, width, k) for some in pieces), strict=True)
         return torch.cat(classes), torch.cat(p), torch.cat(outside)
 
-    def _top_k(self, x: Tensor, width: int, k: int) -> tuple[Tensor, Tensor, Tensor]:
-        sums, latents = self._asked(x)
+    def _top_k(self, rows: Rows, width: int, k: int) -> tuple[Tensor, Tensor, Tensor]:
+        sums, latents = self._asked(rows)
         search = _Search(self._vertices, sums, latents)
         search.run(width)
         p = self._vertices.spread(search.factors).mul_(sums[self._vertices.n_nodes :]).div_(self._vertices.n_trees)
-        best = [some.contiguous().topk(k, dim=1) for some in strips(p.mT)]
+        best = [some.contiguous().topk(k, dim=1) for some in p.mT.split(strip_rows(p.mT))]
         classes = torch.cat([found.indices for found in best])
         return classes, torch.cat([found.values for found in best]), search.outside(classes)
 
-    def _asked(self, x: Tensor) -> tuple[Tensor, Callable[[Tensor, Tensor], Tensor]]:
+    def _asked(self, rows: Rows) -> tuple[Tensor, Callable[[Tensor, Tensor], Tensor]]:
         """Sums of e^score (N + C, T), and what gives the latent means at pairs of a node and a row, (P,)."""
-        vertices, means = self._vertices, []
+        vertices, means, x = self._vertices, [], rows.x
         sums = x.new_empty(vertices.n_nodes + vertices.n_classes, len(x), dtype=self._dtype)
         shares = sums[vertices.n_nodes :].mT
-        for some, into in zip(strips(x, vertices.n_classes), strips(shares), strict=True):
-            rows = Rows(some)
-            into.copy_(self._scores(rows if self._prediction.unit_length else Rows(unit_rows(some))).exp_())
+        step = strip_rows(shares)
+        for some, into in zip(rows.split(step), shares.split(step), strict=True):
+            seen = some if self._prediction.unit_length else Rows(unit_rows(some.x), some.raw)
+            into.copy_(self._scores(seen).exp_())
             if self._every is not None:
-                means.append(self._every(rows))
+                means.append(self._every(some))
         vertices.sum_up(sums)
         if self._single is not None:
-            single, x = self._single, x.to(self._dtype)
-            return sums, lambda nodes, rows: single.at(nodes, rows, x)
+            return sums, self._single.of(x)
         table, n_rows = (means[0] if len(means) == 1 else torch.cat(means, 1)).flatten(), len(x)
         return sums, lambda nodes, rows: table.index_select(0, nodes * n_rows + rows)
 
@@ -138,10 +142,9 @@ class Beam:
         return (scores - scores.amax(1, keepdim=True)).clamp_(min=FLOOR[self._dtype])
 
 
-def strips(values: Tensor, numbers: int | None = None) -> tuple[Tensor, ...]:
-    """Rows of values (T, …), of so many `numbers` each, a few at a time."""
-    numbers = values.shape[1] if numbers is None else numbers
-    return values.split(len(values) if values.is_cuda else max(1, STRIP_NUMBERS // numbers))
+def strip_rows(values: Tensor) -> int:
+    """How many rows of values (T, C) experts are asked for at a time."""
+    return len(values) if values.is_cuda else max(1, STRIP_NUMBERS // values.shape[1])
 
 
 class _Search:

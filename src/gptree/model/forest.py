@@ -76,8 +76,8 @@ class ForestModel:
         """How many rows a piece has; on a processor its cache decides."""
         numbers = sum(p.weights.shape[0] * p.weights.shape[1] for p in self.predictor.posteriors)
         numbers = 4 * (numbers + len(self.predictor.used_rows) + 2 * self.n_classes * (1 + len(self.trees))) + beside
-        most = self.memory_budget // (8 * numbers * like.element_size())
-        return piece_rows(like, most, max(PIECE_NUMBERS // numbers, PIECE_ROWS))
+        in_memory = self.memory_budget // (8 * numbers * like.element_size())
+        return piece_rows(like, in_memory, max(PIECE_NUMBERS // numbers, PIECE_ROWS))
 
     def node_log_probabilities(self, x: Tensor, scores: Tensor | None, predict_at: PredictAt) -> tuple[Tensor, Tensor]:
         """log p(left) and log p(right) of all fitted nodes, (nodes, T) each."""
@@ -138,9 +138,9 @@ class ForestModel:
         return ForestPaths(self.trees, node_of, self.predictor.n_nodes).to(self.predictor.grams.X.device)
 
 
-def piece_rows(like: Tensor, most: int, likes: int) -> int:
-    """How many rows a piece has: the `most` that memory holds, on a processor no more than it `likes`."""
-    return max(1, most if like.is_cuda else min(most, likes))
+def piece_rows(like: Tensor, in_memory: int, on_processor: int) -> int:
+    """How many rows a piece has: those that fit `in_memory`, on a processor at most as many as are best there."""
+    return max(1, in_memory if like.is_cuda else min(in_memory, on_processor))
 
 
 def fit_forest(

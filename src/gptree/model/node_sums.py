@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor
 
 from gptree.inference import NodePredictor
-from gptree.inference.layer import BLOCK_ROWS, NodeLayer, Stationary
-from gptree.maths.frozen import Parts, Rows
+from gptree.inference.layer import BLOCK_ROWS, Stationary
+from gptree.maths.frozen import Parts, Rows, Sums
 from gptree.tree import ragged
 
 #: Nodes are asked together as if they had as many points, and as if as many rows asked: the next of these numbers.
@@ -26,24 +28,26 @@ class EveryNode:
     Parameters
     ----------
     predictor : NodePredictor
+    sums : Sums
+        The weights of all nodes.
     dtype : torch.dtype
         What it computes in.
     parts : Parts
-    known : NodeLayer, optional
-        That of a prediction in the same precision, whose pieces are used instead.
+    centre : tensor (d,), optional
+        Taken off points and rows.
     """
 
-    def __init__(self, predictor: NodePredictor, dtype: torch.dtype, parts: Parts, known: NodeLayer | None) -> None:
-        self._known = known
-        if known is None:
-            used = predictor.used_rows
-            self._kernel = _kernel(predictor, dtype, parts)
-            nodes, points, weights = _entries(predictor)
-            self._sums = parts.sums(nodes, points, weights.to(dtype), (predictor.n_nodes, len(used)))
+    def __init__(
+        self, predictor: NodePredictor, sums: Sums, dtype: torch.dtype, parts: Parts, centre: Tensor | None
+    ) -> None:
+        self._dtype, self._centre = dtype, centre
+        self._kernel = _kernel(predictor, dtype, parts, centre)
+        self._sums = copy.deepcopy(sums).to(dtype)
 
     def __call__(self, rows: Rows) -> Tensor:
         """(nodes, T)."""
-        return self._sums(rows.of(self._kernel)) if self._known is None else self._known.single_draws(rows)
+        rows = rows if self._centre is None else Rows(_rounded(rows.x, self._centre, self._dtype))
+        return self._sums(rows.of(self._kernel))
 
 
 class NodeSums:
@@ -52,25 +56,30 @@ class NodeSums:
     Parameters
     ----------
     predictor : NodePredictor
+    sums : Sums
+        The weights of all nodes.
     dtype : torch.dtype
         What it computes in.
+    centre : tensor (d,), optional
+        Taken off points and rows.
     """
 
-    def __init__(self, predictor: NodePredictor, dtype: torch.dtype) -> None:
-        used, parts = predictor.used_rows, Parts()
-        self._kernel = _kernel(predictor, dtype, parts)
+    def __init__(self, predictor: NodePredictor, sums: Sums, dtype: torch.dtype, centre: Tensor | None) -> None:
+        parts = Parts()
+        self._dtype, self._centre = dtype, centre
+        self._kernel = _kernel(predictor, dtype, parts, centre)
         parts.shared()
-        nodes, points, weights = _entries(predictor)
-        order = nodes.argsort(stable=True)
-        self._sizes = torch.bincount(nodes, minlength=predictor.n_nodes)
-        self._starts = self._sizes.cumsum(0) - self._sizes
-        none = used.new_zeros(1)  # for nodes without points
-        self._points = torch.cat([points[order], none])
-        self._weights = torch.cat([weights[order].to(dtype), none.to(dtype)])
-        self._grid = torch.tensor(GRID, device=used.device)
+        self._starts, self._sizes = sums.ends[:-1].long(), sums.ends.diff().long()
+        none = self._starts.new_zeros(1)  # for nodes without points
+        self._points = torch.cat([sums.rows, none])
+        self._weights = torch.cat([sums.weights.to(dtype), none.to(dtype)])
+        self._grid = torch.tensor(GRID, device=none.device)
 
-    def at(self, nodes: Tensor, rows: Tensor, x: Tensor) -> Tensor:
-        """(P,) at pairs of a node and a row, (P,) each, of x (T, d)."""
+    def of(self, x: Tensor) -> Callable[[Tensor, Tensor], Tensor]:
+        """What gives them (P,) at pairs of a node and a row of x (T, d), (P,) each."""
+        return partial(self._at, _rounded(x, self._centre, self._dtype))
+
+    def _at(self, x: Tensor, nodes: Tensor, rows: Tensor) -> Tensor:
         found, order = x.new_empty(len(nodes)), nodes.argsort()
         rows = rows[order]
         visited, counts = nodes[order].unique_consecutive(return_counts=True)
@@ -100,21 +109,15 @@ class NodeSums:
         return (weights[:, None] @ self._kernel.among(self._points[place], x))[:, 0]
 
 
-def _kernel(predictor: NodePredictor, dtype: torch.dtype, parts: Parts) -> Stationary:
-    """k(X, x⋆) of the rows that posteriors use, which are copied a block at a time."""
+def _rounded(x: Tensor, centre: Tensor | None, dtype: torch.dtype) -> Tensor:
+    """Rows less the centre, which comes off first: far from the origin single precision has no digits for distances."""
+    return (x if centre is None else x - centre).to(dtype)
+
+
+def _kernel(predictor: NodePredictor, dtype: torch.dtype, parts: Parts, centre: Tensor | None) -> Stationary:
+    """k(X, x⋆) of the rows that posteriors use, which are copied a block at a time; all less the centre."""
     grams, used = predictor.grams, predictor.used_rows
     X = grams.X.new_empty(len(used), grams.X.shape[1], dtype=dtype)
     for place, some in zip(X.split(BLOCK_ROWS), used.split(BLOCK_ROWS), strict=True):
-        place.copy_(grams.X[some])
+        place.copy_(_rounded(grams.X[some], centre, dtype))
     return Stationary(copy.deepcopy(grams.kernel).to(dtype), X, parts)
-
-
-def _entries(predictor: NodePredictor) -> tuple[Tensor, Tensor, Tensor]:
-    """The nodes of all weights, the places of their points among those in use, and the weights, (k,) each."""
-    nodes, points, weights = [], [], []
-    for p in predictor.posteriors:
-        some = p.weights[0] != 0  # not the padding
-        nodes.append(p.nodes[:, None].expand_as(p.rows)[some])
-        points.append(torch.searchsorted(predictor.used_rows, p.rows)[some])
-        weights.append(p.weights[0][some])
-    return torch.cat(nodes), torch.cat(points), torch.cat(weights)

@@ -69,7 +69,7 @@ def as_forest(
     ----------
     head : TreeHead
     placement : dtype and device
-        Of the model; it is computed in double precision where the head is.
+        Of the model; it is computed on the device of the head, in double precision.
     memory_budget : int
         Bytes.
     scale : float

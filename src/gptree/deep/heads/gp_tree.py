@@ -4,7 +4,7 @@ Every node sees the embeddings through the inducing points of its classes. They 
 points are a slice (with a cap, some of every class of it). Every node looks at the whole batch, with likelihood weight
 b = 0 at the rows of other classes: shapes never depend on the labels, nothing waits for a count, and idle columns cost
 little beside the factors. The mathematics is that of `gptree.maths.whitened`. Products keep all digits of the head's
-precision: factors of nearly singular matrices need them, whatever the network does with.
+precision: factors of nearly singular matrices need them, whatever precision the network computes in.
 """
 
 from __future__ import annotations
