@@ -25,6 +25,14 @@ Findings
   data=clinc150 | shots=20} and {gap fine NLL | flat softmax GP | gptree forest | data=cub200 | shots=20} with 20. A
   tree needs no approximation over all classes at once, its nodes are small, and classes can be added to it: that is
   what it is for.
+- Kernel logistic regression, which chooses how much it says as the forest does, is level with it: {gap fine NLL |
+  kernel logistic | gptree forest | data=banking77 | shots=5}, {gap fine NLL | kernel logistic | gptree forest |
+  data=clinc150 | shots=5} and {gap fine NLL | kernel logistic | gptree forest | data=cub200 | shots=5} with five shots,
+  {gap fine NLL | kernel logistic | gptree forest | data=banking77 | shots=20}, {gap fine NLL | kernel logistic | gptree
+  forest | data=clinc150 | shots=20} and {gap fine NLL | kernel logistic | gptree forest | data=cub200 | shots=20} with
+  20. It takes {mean seconds | kernel logistic | data=cub200 | shots=20} s on CUB with 20 shots, the forest {mean
+  seconds | gptree forest | data=cub200 | shots=20}, the experts alone {mean seconds | pool of experts | data=cub200 |
+  shots=20}: all rows and classes are one problem, and it knows no variance.
 - Four trees are a little better than one where shots are few: {gap fine NLL | gptree forest | gptree forest, one tree |
   data=banking77 | shots=5}, {gap fine NLL | gptree forest | gptree forest, one tree | data=clinc150 | shots=5} and {gap
   fine NLL | gptree forest | gptree forest, one tree | data=cub200 | shots=5} of NLL with five shots, {gap fine NLL |
@@ -47,7 +55,7 @@ Findings
 
 Set-up
 ------
-60 classes, 5 and 20 shots, three draws, the same experts everywhere. "Flat softmax GP": one latent function a class
+60 classes, 5 and 20 shots, five draws, the same experts everywhere. "Flat softmax GP": one latent function a class
 with the prior of the forest (RBF, output scale 10) around the log-probabilities of the experts, at its mode; this is
 kernel logistic regression with the experts as offset. "Kernel logistic": the same, its scale chosen by left-out NLL, as
 the forest does. Random trees split the classes at random. Quadrature integrates the logistic function over the
@@ -87,7 +95,7 @@ from gptree.estimators.base import OUTPUT_SCALE
 from gptree.estimators.evidence import DEFAULT_SCALE, FOLDS, SCALES, choose
 from gptree.experts import Examples, FittedExpert, Pool, shot_folds
 
-GROUP, SEEDS = "Frozen features", 3
+GROUP, SEEDS = "Frozen features", 5
 
 COLUMNS = {"accuracy": ACCURACY, "NLL": NLL, "ECE": ECE, "fine NLL": replace(NLL, digits=4), "seconds": SECONDS}
 SOFTMAX, LOGISTIC = "flat softmax GP", "kernel logistic"
@@ -103,7 +111,7 @@ def trials(seeds: int) -> list[Trial]:
         for data in ("banking77", "clinc150", "cub200")
         for shots in (5, 20)
         for method in METHODS
-        if method != OLD or shots == 5 or seed < 2  # the others were not measured
+        if method != OLD or seed < (3 if shots == 5 else 2)  # the others were not measured
     ]
 
 
