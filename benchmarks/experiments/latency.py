@@ -38,9 +38,8 @@ A thousand rows: the median of five calls. Logistic regression is scikit-learn's
 prediction does not depend on the weights. The first `predict_open`: processor seconds for a hundred rows, 100 classes,
 the median of five models after one more: after `fit`, once with `predict_proba` asked before, so that what counts is
 what the model looks up of its own examples, and once without; after ten classes were added to a model that had been
-asked; and of a loaded model that was never asked. It was measured on two cores beside other work for ten, which makes
-processor seconds longer. Starts: processor seconds of a process and its children, the median
-of five after one more.
+asked, then ten examples to ten classes, then three classes were taken away, and that was undone; and of a loaded model
+that was never asked. Starts: processor seconds of a process and its children, the median of five after one more.
 """
 
 from __future__ import annotations
@@ -52,6 +51,7 @@ import tempfile
 import time
 import warnings
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +61,7 @@ from sklearn.linear_model import LogisticRegression
 
 from benchmarks.core.tables import Column, Table, listing
 from benchmarks.core.trials import Row, Trial
-from benchmarks.experiments.many_classes import MADE_UP, make_data
+from benchmarks.experiments.many_classes import MADE_UP, SHOTS, make_data
 from gptree import GPForestClassifier, GPTreeClassifier, load_model
 from gptree.incremental import Growth
 
@@ -91,6 +91,9 @@ COLUMNS = {
     "after fit": Column("after `fit` (CPU s)", "metrics.first_open_cpu", digits=3, better=min),
     "unasked": Column("the same, never asked", "metrics.unasked_open_cpu", digits=3, better=min),
     "after add": Column("after `add_classes`", "metrics.added_open_cpu", digits=3, better=min),
+    "after examples": Column("then `add_examples`", "metrics.taught_open_cpu", digits=3, better=min),
+    "after remove": Column("then `remove_classes`", "metrics.removed_open_cpu", digits=3, better=min),
+    "after undo": Column("then `undo`", "metrics.undone_open_cpu", digits=3, better=min),
     "loaded": Column("loaded, never asked", "metrics.loaded_open_cpu", digits=3, better=min),
     "start": Column("CPU s", "metrics.cpu", digits=2, better=min),
 }
@@ -179,10 +182,11 @@ def latencies(predict: Predict, X: np.ndarray) -> dict[str, float]:
 def first_open(make: Callable[[], Any], seed: int) -> dict[str, float]:
     """Processor seconds of the first `predict_open`, medians over models of different data; the first warms up.
 
-    After `fit`, with `predict_proba` asked before and without; after classes were added to a model that was asked; and
-    of a loaded model.
+    After `fit`, with `predict_proba` asked before and without; after classes were added to a model that was asked, and
+    after three more changes, one after the other; and of a loaded model.
     """
-    found: dict[str, list[float]] = {name: [] for name in ("first", "unasked", "added", "loaded")}
+    names = "first", "unasked", "added", "taught", "removed", "undone", "loaded"
+    found: dict[str, list[float]] = {name: [] for name in names}
     for repeat in range(1 + REPEATS):
         task = make_data(OPEN_CLASSES + ADDED, seed + repeat)
         known, rows = task.y < OPEN_CLASSES, task.X_new[:OPEN_ROWS]
@@ -193,8 +197,20 @@ def first_open(make: Callable[[], Any], seed: int) -> dict[str, float]:
         model.predict_proba(rows)
         for name, each in ("first", model), ("unasked", unasked), ("loaded", loaded):
             found[name].append(_open_seconds(each, rows))
-        model.add_classes(task.X[~known], task.y[~known]).predict_proba(rows)
-        found["added"].append(_open_seconds(model, rows))
+        again = np.flatnonzero(known)[:: OPEN_CLASSES // ADDED * SHOTS]  # of ten classes one example
+        near = 1.1 * task.X[again] - 0.1 * task.X[again + 1]
+        changes = {
+            "added": partial(model.add_classes, task.X[~known], task.y[~known]),
+            "taught": partial(model.add_examples, near, task.y[again]),
+            "removed": partial(model.remove_classes, [*range(3)]),
+            "undone": model.undo,
+        }
+        for name, change in changes.items():
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # of classes that are cut out
+                change()
+            model.predict_proba(rows)
+            found[name].append(_open_seconds(model, rows))
     return {f"{name}_open_cpu": float(np.median(seconds[1:])) for name, seconds in found.items()}
 
 
@@ -222,7 +238,8 @@ def _children() -> float:
 def tables(rows: list[Row]) -> list[Table]:
     of = {data: [row for row in rows if row.trial.data == data] for data in (MADE_UP, OPEN_SET, START)}
     columns = [COLUMNS[name] for name in ("one", "one cpu", "thousand")]
-    opened = [COLUMNS[name] for name in ("after fit", "unasked", "after add", "loaded")]
+    changes = "after add", "after examples", "after remove", "after undo"
+    opened = [COLUMNS[name] for name in ("after fit", "unasked", *changes, "loaded")]
     return [
         listing("Answers", of[MADE_UP], ["settings.classes", "method"], columns),
         listing("The first `predict_open`", of[OPEN_SET], ["method"], opened),
