@@ -63,6 +63,10 @@ class Members:
         """How many draws there are, and what is kept."""
         return len(self.mean), self.omega is None, self.kappa is None, self.b is None
 
+    def some(self, which: slice | Tensor) -> Members:
+        """Some of the pairs."""
+        return self.each(lambda values: values[..., which])
+
     def each(self, change: Callable[[Tensor], Tensor]) -> Members:
         """With every tensor changed."""
         changed: dict[str, Any] = {name: None if each is None else change(each) for name, each in vars(self).items()}
@@ -177,14 +181,19 @@ class StayingNodes:
 
         Of a posterior no node of which is in a tree, nothing.
         """
-        if not bool(places.asked(posterior.nodes).any()):
+        asked = places.asked(posterior.nodes)
+        if not bool(asked.any()):
             return []
         place = next((i for i, each in enumerate(self._posteriors) if each is posterior), None)
         if place is None:
             return list(node_members(model, posterior, places))
         points = _points(posterior, places)
         before, found = self._known.get(place, (points[:0], []))
-        if not found or not torch.equal(before, points):
+        if found and isinstance(posterior, InducingPosterior) and torch.equal(before[asked[before[:, 0]]], points):
+            if len(points) < len(before):  # some nodes have gone since
+                staying = posterior.nodes[asked]
+                found = [part.some(torch.isin(part.nodes, staying)) for part in found]
+        elif not found or not torch.equal(before, points):
             found = list(node_members(model, posterior, places))
             self._room += len(before) - len(points)
             if self._room < 0:

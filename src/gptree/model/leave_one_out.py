@@ -153,7 +153,7 @@ def _without(
 ) -> Cavities:
     """Nodes without each of the points of a chunk, given the prior means of all nodes there, (nodes, T)."""
     start, stop = torch.searchsorted(part.points, part.points.new_tensor([chunk.start, chunk.stop])).tolist()
-    part = part.each(lambda values: values[..., start:stop])
+    part = part.some(slice(start, stop))
     at = part.nodes, part.points - chunk.start
     zero = torch.zeros_like(part.prior)
     mu = zero if prior is None else finite_means(prior[at])
