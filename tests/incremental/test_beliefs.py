@@ -12,7 +12,8 @@ import torch
 from gptree import GPForestClassifier, Growth, RebuildTree, SharedRoot, load_model
 from gptree.estimators import forest
 from gptree.estimators.evidence import SCALES
-from gptree.experts import NovelClassExperts, left_out
+from gptree.experts import left_out
+from gptree.experts.novel_scores import NovelScores
 from gptree.experts.wrong_labels import label_noise
 from gptree.incremental import base as base_session
 from gptree.incremental import episodes, memory_left_out, sessions
@@ -303,7 +304,7 @@ def test_what_wrong_labels_teach_grown_models_does_less_harm(monkeypatch: pytest
 
     believing = nll()
     monkeypatch.setattr(sessions, "label_beliefs", lambda own, *_, **__: (0.0, None))
-    monkeypatch.setattr(NovelClassExperts, "choose", lambda self, best, own, n, counts: best(counts, None))
+    monkeypatch.setattr(NovelScores, "choose", lambda self, best, own, n, counts: best(counts, None))
     trusting = nll()
     assert believing < trusting - 0.04
 
