@@ -158,10 +158,11 @@ def test_labels_of_layers_are_doubted_by_all_their_rows(
 ) -> None:
     """Whether classes have few rows does not depend on how many of them a root sees."""
     found: list[tuple] = []
-    monkeypatch.setattr(novel_scores, "with_beliefs", lambda *given: found.append(given[3:]) or with_beliefs(*given))
-    layered(*range(BASE, 116, 2), shots=shots)
+    monkeypatch.setattr(novel_scores, "with_beliefs", lambda *given: found.append(given[2:]) or with_beliefs(*given))
+    model = layered(*range(BASE, 116, 2), shots=shots)
     assert asked.count(True) >= 3
-    assert {few for _, few in found} == {shots < 3}
+    assert {few for *_, few in found} == {shots < 3}
+    assert max(k for k, *_ in found) == len(model.classes_)
 
 
 def test_older_classes_of_a_layer_have_one_column(asked: list[bool], monkeypatch: pytest.MonkeyPatch) -> None:

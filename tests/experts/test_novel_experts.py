@@ -360,7 +360,7 @@ def test_novel_classes_follow_the_formula(d: int, shots: list[int]) -> None:
         total = sum(w * log[at] for w, log in zip(learnt.root_weights.tolist(), logs, strict=True))
         is_novel = (total[:, N_BASE:].logsumexp(1) - total[:, :N_BASE].logsumexp(1) - 0.35).sigmoid().tolist()
         few = sum(shots) < 3 * len(shots)
-        sharpness = believed_temperature(scores.log_softmax(1), labels, is_novel, N_BASE + len(columns), few)
+        sharpness = believed_temperature(scores.log_softmax(1), labels, is_novel, C, few)
     settings = (learnt.root_weights.numpy(), -0.35, learnt.novel_weights.numpy(), sharpness)
     expected = combination(base_left_out.numpy(), np.stack([log.numpy() for log in logs]), *settings)
     np.testing.assert_allclose(left_out.numpy(), expected, atol=2e-4)  # of τ, which is sought up to 1e-4
@@ -414,6 +414,19 @@ def test_classes_have_few_rows_or_not_however_many_a_choice_is_made_on(
     for asked in (None, torch.arange(n)[torch.arange(n) != len(rows)]):  # a root sees all rows, or some
         learnt.grown(*about, rows=asked)
     assert [(len(counts), said) for counts, said in found] == [(chosen_on, few)] * 2
+
+
+@pytest.mark.parametrize("kept", [[0, 1, 2, 3], [0, 2]], ids=["all base classes", "some"])
+def test_a_wrong_label_may_be_any_class_that_is_there(kept: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Base classes that were not cut out, and novel ones, also those of one row."""
+    learnt, base, _ = novel_experts()
+    X, y = later_examples([3, 1, 4])
+    found: list[int] = []
+    monkeypatch.setattr(novel_scores, "with_beliefs", lambda *given: found.append(given[2]) or with_beliefs(*given))
+    left_out = torch.zeros(EXEMPLARS * len(kept) + len(X), len(kept), dtype=torch.float64).log_softmax(1)
+    classes = torch.tensor(kept)
+    grow(learnt, base_expert(base).only(classes), classes, X, y - N_BASE + len(kept), left_out)
+    assert found == [len(kept) + 3]
 
 
 def test_novel_classes_never_change_what_is_said_among_base_classes() -> None:

@@ -67,8 +67,8 @@ def test_with_wrong_labels_the_temperature_is_that_of_rows_counted_by_belief() -
     assert believing != pytest.approx(believed_temperature(logs, labels, [1.0] * 300, 9), rel=1e-3)
     own = logs.gather(1, labels[:, None])[:, 0]
 
-    def choose(best: Any, own: Any, n_novel: int, counts: torch.Tensor) -> torch.Tensor:
-        return with_beliefs(best, own, 3 + n_novel, counts)[0]
+    def choose(best: Any, own: Any, counts: torch.Tensor) -> torch.Tensor:
+        return with_beliefs(best, own, 9, counts)[0]
 
     for centre, expected in (
         ((math.log(believing) + math.log(trusting)) / 2, pytest.approx(believing, rel=1e-4)),
@@ -76,4 +76,4 @@ def test_with_wrong_labels_the_temperature_is_that_of_rows_counted_by_belief() -
         (math.log(trusting) - 0.05, None),
     ):
         sums = sums_at(logs, temperatures(centre))
-        assert chosen_between(choose, sums, own, is_novel, centre, 6, counts) == expected
+        assert chosen_between(choose, sums, own, is_novel, centre, counts) == expected

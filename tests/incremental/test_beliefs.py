@@ -304,7 +304,7 @@ def test_what_wrong_labels_teach_grown_models_does_less_harm(monkeypatch: pytest
 
     believing = nll()
     monkeypatch.setattr(sessions, "label_beliefs", lambda own, *_, **__: (0.0, None))
-    monkeypatch.setattr(NovelScores, "choose", lambda self, best, own, n, counts: best(counts, None))
+    monkeypatch.setattr(NovelScores, "choose", lambda self, best, own, counts: best(counts, None))
     trusting = nll()
     assert believing < trusting - 0.04
 

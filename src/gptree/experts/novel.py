@@ -316,7 +316,7 @@ class NovelClassExperts(Serializable):
         def own(tau: Tensor) -> Tensor:
             return is_novel * (tau * logs).log_softmax(1).gather(1, labels[:, None])[:, 0].exp()
 
-        return float(scores.choose(best, own, len(classes), examples.weights[rows]))
+        return float(scores.choose(best, own, examples.weights[rows]))
 
 
 @dataclass(frozen=True, eq=False)

@@ -132,7 +132,7 @@ def layer_scores(
     at, asked = torch.searchsorted(known, calibration), torch.searchsorted(rows, calibration)
     of_asked = own[asked], odds[asked].sigmoid()
     counts = examples.weights[calibration].double()
-    tau = chosen_between(scores.choose, sums[at], *of_asked, earlier.centre, scores.n_novel, counts)
+    tau = chosen_between(scores.choose, sums[at], *of_asked, earlier.centre, counts)
     if tau is None:
         return None
 
@@ -155,7 +155,6 @@ def chosen_between(
     own: Tensor,
     is_novel: Tensor,
     centre: float,
-    n_novel: int,
     counts: Tensor,
 ) -> float | None:
     """The τ that `NovelScores.choose` takes, from S (r, NODES) and z of their own classes (r,) at some points.
@@ -176,7 +175,7 @@ def chosen_between(
         return is_novel * (tau * own - interpolated(sums, centre, float(tau))).exp()
 
     try:
-        return float(choose(best, own_label, n_novel, counts))
+        return float(choose(best, own_label, counts))
     except _OutsideError:
         return None
 

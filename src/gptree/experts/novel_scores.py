@@ -127,15 +127,14 @@ class NovelScores:
         """Whether novel classes have few examples: of all that are there, however many a choice is made on."""
         return few_rows(int(self.discriminants.examples.sizes[self.n_base :].sum()), self.n_novel)
 
-    def choose(self, best: Settings, own: OwnLabels, n_novel: int, counts: Tensor) -> Tensor:
-        """Settings from rows (r,) of so many novel classes; by beliefs, see `with_beliefs`, if labels are not trusted.
+    def choose(self, best: Settings, own: OwnLabels, counts: Tensor) -> Tensor:
+        """Settings from rows (r,) of novel classes; by beliefs, see `with_beliefs`, if labels are not trusted.
 
-        A wrong label may be that of a row of a base class: `own` are probabilities among all classes.
+        A wrong label may be that of a row of any class that is there: `own` are probabilities among all of them.
         """
         if self.learnt.trusts_labels:
             return best(counts, None)
-        n_base = len(self.learnt.lda.counts)
-        return with_beliefs(best, own, n_base + n_novel, counts, self.few)[0]
+        return with_beliefs(best, own, self.discriminants.examples.n_classes, counts, self.few)[0]
 
     def at(self, rows: Tensor) -> tuple[Tensor, list[Tensor]]:
         """r (r,) at some points, in their order, and the scores (r, N) that each expert gives novel classes."""
