@@ -429,6 +429,17 @@ def test_a_wrong_label_may_be_any_class_that_is_there(kept: list[int], monkeypat
     assert found == [len(kept) + 3]
 
 
+@pytest.mark.parametrize("shots", [[2, 2], [5, 5]], ids=["few", "several"])
+def test_where_no_label_is_believed_the_sharpness_is_that_of_trusted_labels(shots: list[int]) -> None:
+    """No row looks like one of a novel class: the probabilities of their labels are 0."""
+    learnt, base, rows = novel_experts()
+    learnt = replace(learnt, bias=-1e4)
+    left_out = torch.zeros(len(rows) + sum(shots), N_BASE, dtype=torch.float64).log_softmax(1)
+    about = base_expert(base), torch.arange(N_BASE), *later_examples(shots), left_out
+    doubting, trusting = (grow(replace(learnt, trusts_labels=trusts), *about)[0] for trusts in (False, True))
+    assert torch.equal(doubting.novel_weights, trusting.novel_weights)
+
+
 def test_novel_classes_never_change_what_is_said_among_base_classes() -> None:
     learnt, base, rows = novel_experts()
     expert = base_expert(base)

@@ -54,6 +54,18 @@ def test_the_temperature_is_that_of_all_scores() -> None:
         assert best_between(sums.tolist(), own, float(weights.sum()), centre) is None
 
 
+def test_where_no_label_is_believed_the_temperature_is_that_of_trusted_labels() -> None:
+    z, counts = scores(6, 1.0) + 100, torch.ones(40, dtype=torch.float64)
+    sums, is_novel = sums_at(z, temperatures(CENTRE)), torch.zeros(40, dtype=torch.float64)
+    labels = torch.multinomial((1.5 * z).softmax(1), 1, generator=torch.Generator().manual_seed(0))
+
+    def choose(best: Any, own: Any, counts: torch.Tensor) -> torch.Tensor:
+        return with_beliefs(best, own, 9, counts)[0]
+
+    found = chosen_between(choose, sums, z.gather(1, labels)[:, 0], is_novel, CENTRE, counts)
+    assert found == pytest.approx(best_temperature(z, labels[:, 0], 1.0)[0], rel=1e-4)
+
+
 def test_with_wrong_labels_the_temperature_is_that_of_rows_counted_by_belief() -> None:
     random = torch.Generator().manual_seed(0)
     z = 2 * torch.randn(300, 6, generator=random, dtype=torch.float64)

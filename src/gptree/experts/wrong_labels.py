@@ -122,7 +122,8 @@ def wrong_share(wrong: Tensor, counts: Tensor | None, unsure: Tensor | None = No
     for _ in range(NEWTON_STEPS):
         share = (line @ at).sigmoid()
         slope = at @ (times * (share - doubts)) + prior * line
-        curvature = (at * (times * share * (1 - share))) @ at.T + prior.diag()
+        slack = (share * (1 - share)).clamp(min=torch.finfo(share.dtype).tiny)  # not 0 where no label is believed
+        curvature = (at * (times * slack)) @ at.T + prior.diag()
         free = (line > 0) | (slope < 0)
         free[0] = True
         step = torch.zeros_like(line)
@@ -217,9 +218,9 @@ def with_beliefs(
     for _ in range(SETTING_STEPS):
         beliefs = right_label(own(settings), noise, n_classes)
         noise = wrong_share(1 - beliefs, counts, None if unsure is None else unsure(settings))
-        if _mean(noise, counts) < LEAST_NOISE:
-            return plain, counts
         believed = beliefs if counts is None else beliefs * counts
+        if _mean(noise, counts) < LEAST_NOISE or not bool(believed.any()):  # or there is nothing to choose by
+            return plain, counts
         previous, settings = settings, best(believed, settings)
         if torch.allclose(settings, previous, rtol=0, atol=SETTING_TOLERANCE):
             break
