@@ -16,7 +16,7 @@ from gptree.experts.examples import Examples, few_rows, row_chunks
 from gptree.experts.lda import FittedLDA
 from gptree.experts.random_features import FittedRandomFeatures
 from gptree.experts.scorers import tempered
-from gptree.experts.wrong_labels import OwnLabels, Settings, with_beliefs
+from gptree.experts.wrong_labels import AtRows, BestSettings, with_beliefs
 
 if TYPE_CHECKING:
     from gptree.experts.novel import FittedBaseNovelExpert, NovelClassExperts
@@ -127,7 +127,7 @@ class NovelScores:
         """Whether novel classes have few examples: of all that are there, however many a choice is made on."""
         return few_rows(int(self.discriminants.examples.sizes[self.n_base :].sum()), self.n_novel)
 
-    def choose(self, best: Settings, own: OwnLabels, counts: Tensor) -> Tensor:
+    def choose(self, best: BestSettings, own: AtRows, counts: Tensor) -> Tensor:
         """Settings from rows (r,) of novel classes; by beliefs, see `with_beliefs`, if labels are not trusted.
 
         A wrong label may be that of a row of any class that is there: `own` are probabilities among all of them.
