@@ -62,7 +62,7 @@ def test_rows_of_a_base_session_count_by_the_belief_in_their_labels(
     if streamed:  # scores are computed of a few rows at a time
         monkeypatch.setattr(left_out, "MOST_KEPT", 0)
         monkeypatch.setattr(left_out, "row_chunks", lambda rows, n_classes: rows.split(7))
-    fits, scored = spied(monkeypatch, forest, "fit_base"), spied(monkeypatch, base_session, "_said")
+    fits, scored = spied(monkeypatch, forest, "fit_base"), spied(monkeypatch, base_session, "_prior")
     fitted, asked = (
         spied(monkeypatch, base_session, "fit_forest"),
         spied(monkeypatch, base_session, "left_out_predictions"),
