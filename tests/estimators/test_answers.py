@@ -139,13 +139,29 @@ def test_what_the_examples_do_not_support_is_said() -> None:
         assert model.predict_set(X, 0.97).all()
     assert "support a coverage of up to 0.96; asked for 0.97" in str(seen[0].message)  # 24 / 25
     assert seen[0].filename == __file__
-    with pytest.warns(UserWarning, match="8 of 8 classes have fewer than the 9 examples"):
+    with pytest.warns(
+        UserWarning, match="8 of 8 classes have too few examples: a coverage of 0.9 in every class needs 9 of"
+    ):
         assert np.array_equal(model.predict_set(X, 0.9, by_class=True), model.predict_set(X, 0.9))
     with pytest.raises(ValueError, match="between 0 and 1"):
         model.predict_set(X, 1.0)
     one_each = GPTreeClassifier(random_state=0).fit(*draw.rows(range(CLASSES), 1))
     with pytest.warns(UserWarning, match="0 left-out examples"):
         assert one_each.predict_set(X, 0.5).all()
+
+
+def test_warnings_tell_examples_from_labels_that_are_believed() -> None:
+    """Ten examples a class, of which two have wrong labels."""
+    draw = Draw(300)
+    X, y = draw.rows(range(CLASSES), 10)
+    given = np.where(np.arange(len(y)) % 5 == 4, (y + draw.random.integers(1, CLASSES, len(y))) % CLASSES, y)
+    model = GPTreeClassifier(random_state=0).fit(X, given)
+    with pytest.warns(UserWarning, match="classes have too few examples whose labels are believed: .* needs 9 of each"):
+        model.predict_set(X, 0.9, by_class=True)
+    with pytest.warns(
+        UserWarning, match=r"80 left-out examples, of which some labels are doubted, support .* to 0\.98"
+    ):
+        model.predict_set(X, 0.99)
 
 
 def test_a_saved_model_gives_the_same_sets(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from gptree import GPTreeClassifier, Growth, Herding, KMeansPlusPlusExemplars, Logarithmic, RebuildTree, load_model
-from gptree.experts import novel
+from gptree.experts import novel, novel_scores
+from gptree.experts.wrong_labels import with_beliefs
 from gptree.incremental import exemplars, sessions
 from gptree.incremental.exemplars import condensed
 from gptree.model import node_problems
@@ -149,6 +150,19 @@ def test_sums_over_the_classes_of_older_layers(asked: list[bool], monkeypatch: p
     assert asked.count(True) >= 3  # not of sessions 1, 2 and 4, which make one layer
     monkeypatch.setattr(novel, "layer_scores", lambda *_: None)
     np.testing.assert_allclose(np.exp(log_p(model)), np.exp(log_p(layered(*arrived))), rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("shots", [2, 4])
+def test_labels_of_layers_are_doubted_by_all_their_rows(
+    shots: int, asked: list[bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether classes have few rows does not depend on how many of them a root sees."""
+    found: list[tuple] = []
+    monkeypatch.setattr(novel_scores, "with_beliefs", lambda *given: found.append(given[2:]) or with_beliefs(*given))
+    model = layered(*range(BASE, 116, 2), shots=shots)
+    assert asked.count(True) >= 3
+    assert {few for *_, few in found} == {shots < 3}
+    assert max(k for k, *_ in found) == len(model.classes_)
 
 
 def test_older_classes_of_a_layer_have_one_column(asked: list[bool], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -116,13 +116,13 @@ def golden_section(
     return math.exp((low + high) / 2), objective((low + high) / 2)
 
 
-def believed_temperature(scores: Tensor, y: Tensor, novel: list[float], k: int) -> float:
+def believed_temperature(scores: Tensor, y: Tensor, novel: list[float], k: int, few: bool = False) -> float:
     """The τ of `golden_section` around 1, or, if this explains the labels clearly better, with rows by belief.
 
-    Rows are of the classes that are scored with the probabilities `novel`; there are k classes in all. Of fewer than
-    three rows a class it need not be clear.
+    Rows are of the classes that are scored with the probabilities `novel`; there are k classes in all. Of classes of
+    few rows it need not be clear.
     """
-    n, few = len(scores), len(scores) < 3 * scores.shape[1]
+    n = len(scores)
 
     def own(tau: float) -> list[float]:
         among = [math.exp(float((tau * row).log_softmax(0)[c])) for row, c in zip(scores, y.tolist(), strict=True)]

@@ -28,9 +28,12 @@ from gptree.experts import (
     Pool,
     RandomFeatures,
     Ridge,
+    calibration,
     exemplar_density,
     novel,
+    novel_scores,
 )
+from gptree.experts.wrong_labels import with_beliefs
 from gptree.storage import restore
 
 EXACT = {"rtol": 0, "atol": 1e-9}
@@ -356,7 +359,8 @@ def test_novel_classes_follow_the_formula(d: int, shots: list[int]) -> None:
         labels = torch.tensor([columns.index(int(later[1][i - len(rows)])) for i in at])
         total = sum(w * log[at] for w, log in zip(learnt.root_weights.tolist(), logs, strict=True))
         is_novel = (total[:, N_BASE:].logsumexp(1) - total[:, :N_BASE].logsumexp(1) - 0.35).sigmoid().tolist()
-        sharpness = believed_temperature(scores.log_softmax(1), labels, is_novel, N_BASE + len(columns))
+        few = sum(shots) < 3 * len(shots)
+        sharpness = believed_temperature(scores.log_softmax(1), labels, is_novel, C, few)
     settings = (learnt.root_weights.numpy(), -0.35, learnt.novel_weights.numpy(), sharpness)
     expected = combination(base_left_out.numpy(), np.stack([log.numpy() for log in logs]), *settings)
     np.testing.assert_allclose(left_out.numpy(), expected, atol=2e-4)  # of τ, which is sought up to 1e-4
@@ -393,6 +397,47 @@ def test_scores_that_are_not_kept_are_computed_when_asked_for(
         found = others.against(order, first)
         before = M[order][:, : N_BASE + first].logsumexp(1, keepdim=True)
         torch.testing.assert_close(found, torch.cat([before, M[order][:, N_BASE + first :]], 1), **EXACT)
+
+
+@pytest.mark.parametrize(("shots", "few"), [([3, 1, 5], False), ([3, 2, 3], True)])
+def test_classes_have_few_rows_or_not_however_many_a_choice_is_made_on(
+    shots: list[int], few: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    learnt, base, rows = novel_experts()
+    later, chosen_on, found = later_examples(shots), 5, []
+    n = len(rows) + len(later[0])
+    monkeypatch.setattr(calibration, "MAX_CALIBRATION_SIZE", chosen_on * sum(c > 1 for c in shots))
+    monkeypatch.setattr(calibration, "MIN_CALIBRATION_ROWS", 1)
+    monkeypatch.setattr(novel_scores, "with_beliefs", lambda *given: found.append(given[3:]) or with_beliefs(*given))
+    left_out = torch.zeros(n, N_BASE, dtype=torch.float64).log_softmax(1)
+    about = (base_expert(base), torch.arange(N_BASE), *later, left_out.__getitem__)
+    for asked in (None, torch.arange(n)[torch.arange(n) != len(rows)]):  # a root sees all rows, or some
+        learnt.grown(*about, rows=asked)
+    assert [(len(counts), said) for counts, said in found] == [(chosen_on, few)] * 2
+
+
+@pytest.mark.parametrize("kept", [[0, 1, 2, 3], [0, 2]], ids=["all base classes", "some"])
+def test_a_wrong_label_may_be_any_class_that_is_there(kept: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Base classes that were not cut out, and novel ones, also those of one row."""
+    learnt, base, _ = novel_experts()
+    X, y = later_examples([3, 1, 4])
+    found: list[int] = []
+    monkeypatch.setattr(novel_scores, "with_beliefs", lambda *given: found.append(given[2]) or with_beliefs(*given))
+    left_out = torch.zeros(EXEMPLARS * len(kept) + len(X), len(kept), dtype=torch.float64).log_softmax(1)
+    classes = torch.tensor(kept)
+    grow(learnt, base_expert(base).only(classes), classes, X, y - N_BASE + len(kept), left_out)
+    assert found == [len(kept) + 3]
+
+
+@pytest.mark.parametrize("shots", [[2, 2], [5, 5]], ids=["few", "several"])
+def test_where_no_label_is_believed_the_sharpness_is_that_of_trusted_labels(shots: list[int]) -> None:
+    """No row looks like one of a novel class: the probabilities of their labels are 0."""
+    learnt, base, rows = novel_experts()
+    learnt = replace(learnt, bias=-1e4)
+    left_out = torch.zeros(len(rows) + sum(shots), N_BASE, dtype=torch.float64).log_softmax(1)
+    about = base_expert(base), torch.arange(N_BASE), *later_examples(shots), left_out
+    doubting, trusting = (grow(replace(learnt, trusts_labels=trusts), *about)[0] for trusts in (False, True))
+    assert torch.equal(doubting.novel_weights, trusting.novel_weights)
 
 
 def test_novel_classes_never_change_what_is_said_among_base_classes() -> None:

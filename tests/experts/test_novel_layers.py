@@ -54,6 +54,18 @@ def test_the_temperature_is_that_of_all_scores() -> None:
         assert best_between(sums.tolist(), own, float(weights.sum()), centre) is None
 
 
+def test_where_no_label_is_believed_the_temperature_is_that_of_trusted_labels() -> None:
+    z, counts = scores(6, 1.0) + 100, torch.ones(40, dtype=torch.float64)
+    sums, is_novel = sums_at(z, temperatures(CENTRE)), torch.zeros(40, dtype=torch.float64)
+    labels = torch.multinomial((1.5 * z).softmax(1), 1, generator=torch.Generator().manual_seed(0))
+
+    def choose(best: Any, own: Any, counts: torch.Tensor) -> torch.Tensor:
+        return with_beliefs(best, own, 9, counts)[0]
+
+    found = chosen_between(choose, sums, z.gather(1, labels)[:, 0], is_novel, CENTRE, counts)
+    assert found == pytest.approx(best_temperature(z, labels[:, 0], 1.0)[0], rel=1e-4)
+
+
 def test_with_wrong_labels_the_temperature_is_that_of_rows_counted_by_belief() -> None:
     random = torch.Generator().manual_seed(0)
     z = 2 * torch.randn(300, 6, generator=random, dtype=torch.float64)
@@ -67,8 +79,8 @@ def test_with_wrong_labels_the_temperature_is_that_of_rows_counted_by_belief() -
     assert believing != pytest.approx(believed_temperature(logs, labels, [1.0] * 300, 9), rel=1e-3)
     own = logs.gather(1, labels[:, None])[:, 0]
 
-    def choose(best: Any, own: Any, n_novel: int, counts: torch.Tensor) -> torch.Tensor:
-        return with_beliefs(best, own, 3 + n_novel, counts)[0]
+    def choose(best: Any, own: Any, counts: torch.Tensor) -> torch.Tensor:
+        return with_beliefs(best, own, 9, counts)[0]
 
     for centre, expected in (
         ((math.log(believing) + math.log(trusting)) / 2, pytest.approx(believing, rel=1e-4)),
@@ -76,4 +88,4 @@ def test_with_wrong_labels_the_temperature_is_that_of_rows_counted_by_belief() -
         (math.log(trusting) - 0.05, None),
     ):
         sums = sums_at(logs, temperatures(centre))
-        assert chosen_between(choose, sums, own, is_novel, centre, 6, counts) == expected
+        assert chosen_between(choose, sums, own, is_novel, centre, counts) == expected

@@ -20,6 +20,7 @@ from gptree.experts.wrong_labels import (
     likelihood,
     likelihood_weights,
     right_label,
+    with_beliefs,
     wrong_share,
 )
 
@@ -266,6 +267,21 @@ def test_doubts_are_a_logistic_regression_on_how_unsure_predictions_are(weighted
             assert line[0] == pytest.approx(0, abs=1e-9)
             assert slope > 1
     assert wrong_share(doubts, None) == pytest.approx(float(doubts.mean()))
+
+
+def test_where_no_label_is_believed_all_are_wrong() -> None:
+    own, unsure = torch.zeros(20), torch.linspace(0.1, 2, 20)
+    assert wrong_share(1 - own, None) == 1.0
+    assert torch.equal(wrong_share(1 - own, None, unsure), torch.ones(20))
+    for asked in (None, unsure):
+        share, beliefs = label_beliefs(own, 8, own >= 0, unsure=asked)
+        assert share == 1.0
+        assert beliefs is not None
+        assert beliefs.tolist() == [0.0] * 20
+    for asked in (None, lambda _: unsure):
+        settings, counts = with_beliefs(lambda *_: torch.ones(2), lambda _: own, 8, 1 + unsure, unsure=asked)
+        assert torch.equal(settings, torch.ones(2))
+        assert torch.equal(counts, 1 + unsure)
 
 
 def test_the_share_of_strangers_is_the_one_of_highest_likelihood() -> None:

@@ -12,7 +12,8 @@ import torch
 from gptree import GPForestClassifier, Growth, RebuildTree, SharedRoot, load_model
 from gptree.estimators import forest
 from gptree.estimators.evidence import SCALES
-from gptree.experts import NovelClassExperts, left_out
+from gptree.experts import left_out
+from gptree.experts.novel_scores import NovelScores
 from gptree.experts.wrong_labels import label_noise
 from gptree.incremental import base as base_session
 from gptree.incremental import episodes, memory_left_out, sessions
@@ -61,7 +62,7 @@ def test_rows_of_a_base_session_count_by_the_belief_in_their_labels(
     if streamed:  # scores are computed of a few rows at a time
         monkeypatch.setattr(left_out, "MOST_KEPT", 0)
         monkeypatch.setattr(left_out, "row_chunks", lambda rows, n_classes: rows.split(7))
-    fits, scored = spied(monkeypatch, forest, "fit_base"), spied(monkeypatch, base_session, "_said")
+    fits, scored = spied(monkeypatch, forest, "fit_base"), spied(monkeypatch, base_session, "_prior")
     fitted, asked = (
         spied(monkeypatch, base_session, "fit_forest"),
         spied(monkeypatch, base_session, "left_out_predictions"),
@@ -303,7 +304,7 @@ def test_what_wrong_labels_teach_grown_models_does_less_harm(monkeypatch: pytest
 
     believing = nll()
     monkeypatch.setattr(sessions, "label_beliefs", lambda own, *_, **__: (0.0, None))
-    monkeypatch.setattr(NovelClassExperts, "choose", lambda self, best, own, n, counts: best(counts, None))
+    monkeypatch.setattr(NovelScores, "choose", lambda self, best, own, counts: best(counts, None))
     trusting = nll()
     assert believing < trusting - 0.04
 

@@ -168,6 +168,22 @@ def test_where_no_query_is_left_the_most_careful_settings_are_taken() -> None:
     assert choice.logs == []
 
 
+def test_queries_whose_labels_are_not_believed_at_all_ask_nothing() -> None:
+    X, y = blobs([6] * 8)
+    hashes, growth = names(8), Growth()
+    exemplars = select_exemplars(X.numpy(), y.numpy(), growth.exemplars, growth.selection, hashes, 0)
+    about = X, y, exemplars, hashes, growth, 0, FittedSingle()
+    beliefs = torch.where(y == 3, 0.0, 1.0).double()
+    found = make_episode(X, y, hashes, 0.35, growth, [0, 0], asked_weights=beliefs)
+    assert found is not None
+    believed = {tuple(x.tolist()) for x in X[y != 3]}
+    everyone = [tuple(x.tolist()) for x in episode(X, y).queries]
+    assert [tuple(x.tolist()) for x in found.queries] == [x for x in everyone if x in believed] != everyone
+    none = learn_novel_experts(*about, beliefs=torch.zeros_like(beliefs))
+    assert none.root_weights.tolist() == none.novel_weights.tolist() == [0.25] * 4
+    assert none.bias == 0.0
+
+
 def test_one_class_cannot_be_split() -> None:
     assert make_episode(*blobs([5]), names(1), 0.5, Growth(), [0, 0]) is None
 

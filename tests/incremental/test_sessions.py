@@ -35,6 +35,7 @@ from gptree.incremental import base as base_session
 from gptree.inference import CoordinateAscent, FixedInducingPoints, Gibbs, InducingPoints
 from gptree.maths import as_kernel, make_kernel
 from gptree.model import TrainingData, fit_forest
+from gptree.progress import silent
 from gptree.tree import ClassTree, build_tree
 
 LABELS = ["ant", "bee", "cat", "dog", "eel"]
@@ -133,8 +134,8 @@ def test_nodes_saw_all_examples_before_those_were_dropped(base: BaseState) -> No
     """The same predictions as of a forest that still holds them."""
     exemplars = torch.cdist(base.X, X).argmin(1).tolist()
     kept = base_session.Exemplars(np.array(exemplars), base.exemplar_weights.numpy())
-    seen = base_session._Seen(X, X, torch.as_tensor(Y), None)
-    fit = base_session._base_experts(base_experts(5), seen, 5, kept, None)
+    given = base_session._Rows(X, X, torch.as_tensor(Y), None)
+    fit = base_session._base_experts(base_experts(5), given, 5, kept, None, silent)
     pool, left_out = fit.expert, fit.left_out
     frequent = left_out + torch.tensor(COUNTS).log()  # nodes do not learn how large classes are
     data = TrainingData(X, Y, LABELS, frequent, inducing=np.array(exemplars))

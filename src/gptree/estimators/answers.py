@@ -46,7 +46,7 @@ class AnswersMixin(TreeEstimator):
             Share of rows of known classes whose set holds their class, in (0, 1).
         by_class : bool
             Whether the rows of every single class should be covered so. A class needs coverage / (1 − coverage)
-            examples for it; those with fewer are covered together, and a warning says so.
+            examples whose labels are believed; those with fewer are covered together, and a warning says so.
 
         Returns
         -------
@@ -134,9 +134,10 @@ def _thresholds(state: FittedState, predict_at: PredictAt, coverage: float, by_c
     thresholds, few = class_thresholds(own, y, len(state.classes), coverage, beliefs)
     if few.any():
         needed = math.ceil(coverage / (1.0 - coverage) - 1e-9)
+        examples = "examples" if beliefs is None else "examples whose labels are believed"
         warnings.warn(
-            f"{few.sum()} of {len(few)} classes have fewer than the {needed} examples that a coverage of {coverage:g} "
-            "in every class needs: these classes are covered together.",
+            f"{few.sum()} of {len(few)} classes have too few {examples}: a coverage of {coverage:g} in every class "
+            f"needs {needed} of each. These classes are covered together.",
             UserWarning,
             stacklevel=3,
         )
@@ -155,9 +156,10 @@ def _beliefs(own: np.ndarray, n_classes: int) -> np.ndarray | None:
 def _warn_of_too_few(thresholds: np.ndarray, y: np.ndarray, coverage: float, beliefs: np.ndarray | None) -> None:
     if np.isneginf(thresholds).any():
         most = np.floor(1000 * supported_coverage(y, beliefs)) / 1000
+        doubted = "" if beliefs is None else ", of which some labels are doubted,"
         warnings.warn(
-            f"{len(y)} left-out examples support a coverage of up to {most:g}; asked for {coverage:g}, every class "
-            "is in every set. Ask for less, or give more examples.",
+            f"{len(y)} left-out examples{doubted} support a coverage of up to {most:g}; asked for {coverage:g}, every "
+            "class is in every set. Ask for less, or give more examples.",
             UserWarning,
             stacklevel=4,
         )

@@ -34,7 +34,7 @@ from gptree.estimators.forgetting import ForgetMixin
 from gptree.estimators.left_out import LeftOutMixin
 from gptree.estimators.open_set import OpenSetMixin
 from gptree.estimators.posterior import PosteriorMixin
-from gptree.estimators.prior import ExpertPrior, Rows, fit_prior
+from gptree.estimators.prior import Rows, fit_prior
 from gptree.estimators.progress import progress_bar
 from gptree.estimators.row_order import direction, distinct, shuffled
 from gptree.estimators.state import FittedState, map_features, on_sphere, with_ids, with_prior
@@ -55,7 +55,7 @@ from gptree.experts.wrong_labels import likelihood_weights
 from gptree.incremental import Entry, base_experts, fit_base
 from gptree.inference import FixedInducingPoints, Gibbs, Inference, LargeNodes, class_inducing
 from gptree.maths.kernels import as_kernel, check_kernel, make_kernel
-from gptree.model import ForestModel, TrainingData, fit_forest
+from gptree.model import ExpertPrior, ForestModel, TrainingData, fit_forest
 from gptree.progress import Progress, within
 from gptree.tree import ClassTree, build_tree, label_hashes
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -10,10 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gptree.experts import Examples, Expert, FittedExpert, LeftOutScores
-from gptree.experts.calibration import weighted_mean
-from gptree.experts.wrong_labels import ONE_SHOT_WEIGHT, label_beliefs
-from gptree.model import PathOdds, even, row_scores
+from gptree.experts import Examples, Expert, LeftOutScores
+from gptree.model import ExpertPrior, expert_prior
 from gptree.progress import Progress, silent
 from gptree.tree import ClassTree
 
@@ -51,32 +48,6 @@ class Rows:
         return self.given if self.order is None else self.given[self.order]
 
 
-@dataclass(frozen=True, eq=False)
-class ExpertPrior:
-    """The fitted source of prior means."""
-
-    experts: FittedExpert | None = None
-    left_out: Tensor | LeftOutScores | None = None
-    """(n, C) left-out log-probabilities at the training rows."""
-    odds: PathOdds | None = None
-    """What they say about the decisions on the paths of the rows' own classes, which are as frequent as they are."""
-    log_frequencies: np.ndarray | None = None
-    """(C,) of the classes among the rows that the nodes see; they are in the odds."""
-    weights: Tensor | None = None
-    """(n,) likelihood weights of the rows: the belief that their labels are right. None is 1 each."""
-    noise: float = 0.0
-    """The share of labels that are taken to be wrong."""
-    spread: float = math.inf
-    """By how many nats the left-out scores of a row differ over the classes; asked where classes have few rows."""
-    informed: bool = False
-    """Whether the left-out predictions know anything of the class they are asked about."""
-
-    @property
-    def beliefs(self) -> Tensor | None:
-        """(n,) `weights` where they are beliefs in labels: not where every class has one row."""
-        return self.weights if self.informed else None
-
-
 def fit_prior(
     expert: Expert | None,
     rows: Rows,
@@ -88,13 +59,6 @@ def fit_prior(
     """Fit the source of prior means, and see which labels are to be believed.
 
     `trees` are those whose nodes will be fitted; `few` is whether the classes are taken to have few rows, if said.
-
-    Among the training rows a class is as frequent as it happens to be. The nodes must not learn that: it would speak
-    for large classes where nothing says that new rows are mostly of these. So prior means at training rows express the
-    class frequencies, and prior means at new rows the class prior, if there is one.
-
-    Where every class has one example, left-out predictions know nothing of the class they are asked about: the experts'
-    errors there teach nothing, and the GP is given almost no say.
     """
     if expert is None or n_classes == 1:
         return ExpertPrior()
@@ -105,26 +69,14 @@ def fit_prior(
     examples = Examples.of(sphere, y, n_classes, raw=lambda: rows.raw, **about)
     progress("fitting experts", None)
     fit = expert.fit(examples)
-    frequencies, advance = log_frequencies(rows, n_classes), progress("scoring rows", len(examples))
+    advance = progress("scoring rows", len(examples))
     fit = fit.computed(n_classes)
     position = torch.tensor(trees[0].position, device=y.device) if len(trees) else None
     parts = ((some, fit.at(some)) for some in examples.chunks(position))
-    prior = None if even(frequencies) else torch.as_tensor(frequencies).to(sphere)
-    found = row_scores(parts, rows.codes, sphere, trees, prior, spread=examples.few, advance=advance)
-    spread = math.inf if found.spread is None else float(weighted_mean(found.spread, examples.weights))
+    counted = {"counts": examples.weights, "calibration": calibration, "advance": advance}
+    prior = expert_prior(parts, fit.usable, rows.codes, sphere, trees, n_classes, examples.few, **counted)
     again = rows.held_out is None and fit.expert.knows_left_out(sphere, y)
     left_out = LeftOutScores(fit.expert, sphere, y, n_classes, rows.counted) if again else fit.left_out
     if isinstance(left_out, LeftOutScores) and isinstance(fit.scores, torch.Tensor):
         left_out = left_out.knowing(fit.left_out)
-    prior = ExpertPrior(fit.expert, left_out, found.odds, frequencies, spread=spread)
-    if not bool(fit.usable.any()):
-        return replace(prior, weights=torch.full_like(sphere[:, 0], ONE_SHOT_WEIGHT))
-    noise, beliefs = label_beliefs(found.own, n_classes, fit.usable, examples.few, calibration, examples.weights)
-    return replace(prior, weights=beliefs, noise=noise, informed=True)
-
-
-def log_frequencies(rows: Rows, n_classes: int) -> np.ndarray:
-    """The logarithm of each class's share (C,) of the rows that the nodes see."""
-    seen = rows if rows.held_out is None else rows.some(rows.held_out)
-    counts = np.bincount(seen.codes, None if seen.counted is None else seen.counted.cpu().numpy(), n_classes)
-    return np.log(counts / counts.sum())
+    return replace(prior, experts=fit.expert, left_out=left_out)

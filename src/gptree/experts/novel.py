@@ -28,7 +28,7 @@ from torch import Tensor
 from gptree.experts.base import Fit, FittedExpert, LeftOutAt, ScoreCache
 from gptree.experts.calibration import best_temperature, some
 from gptree.experts.density import FittedKernelDensity
-from gptree.experts.examples import Examples, few_rows, row_chunks
+from gptree.experts.examples import Examples, row_chunks
 from gptree.experts.kernel_ridge import FittedKernelRidge, KernelRidge
 from gptree.experts.lda import FittedLDA
 from gptree.experts.novel_layers import Layer, NovelSums, layer_scores
@@ -36,7 +36,6 @@ from gptree.experts.novel_scores import Discriminants, GrownScores, NovelScores,
 from gptree.experts.pool import pooled
 from gptree.experts.random_features import FittedRandomFeatures
 from gptree.experts.scorers import BaseNovelScores, OneClass, tempered
-from gptree.experts.wrong_labels import OwnLabels, Settings, with_beliefs
 from gptree.maths.frozen import Parts
 from gptree.storage import Array, Number, Part, Serializable, Sizes, ensure
 
@@ -184,7 +183,7 @@ class NovelClassExperts(Serializable):
         odds, of_novel = scores.at(known)
         scored = [each[torch.searchsorted(known, calibration)][:, several - n_base] for each in of_novel]
         is_novel = odds[torch.searchsorted(known, calibration)].sigmoid()
-        sharpness = self._sharpness(scored, several, examples, calibration, is_novel)
+        sharpness = self._sharpness(scores, scored, several, calibration, is_novel)
         grown = sharpened(sharpness)
         sums = None if layer is None else NovelSums.of(scores, layer.later, sharpness)
         return grown, replace(scores.of(grown, base_left_out, known, grown.entries(odds, of_novel)), sums=sums)
@@ -297,18 +296,19 @@ class NovelClassExperts(Serializable):
         return torch.einsum("k,ktc->tc", weights, torch.stack(scores).to(weights))
 
     def _sharpness(
-        self, scores: list[Tensor], classes: Tensor, examples: Examples, rows: Tensor, is_novel: Tensor
+        self, scores: NovelScores, scored: list[Tensor], classes: Tensor, rows: Tensor, is_novel: Tensor
     ) -> float:
         """The factor of the weights among novel classes: the temperature that their left-out examples ask for.
 
         How far apart classes lie is the one thing that base classes cannot teach about those that arrive. One number
         from examples of all of them is enough, with the weak prior of `best_temperature` around 1; where labels seem to
-        be wrong, they count by the belief in theirs. Each expert scores `classes` (c,) of several examples at some of
-        these, `rows` (r,), which are novel with the probabilities `is_novel`; without any it is 1.
+        be wrong, they count by the belief in theirs. Each expert has `scored` classes (c,) of several examples at some
+        of these, `rows` (r,), which are novel with the probabilities `is_novel`; without any it is 1.
         """
         if len(rows) == 0:
             return 1.0
-        labels, logs = torch.searchsorted(classes, examples.y[rows]), pooled(self.novel_weights, scores)
+        examples = scores.discriminants.examples
+        labels, logs = torch.searchsorted(classes, examples.y[rows]), pooled(self.novel_weights, scored)
 
         def best(counts: Tensor | None, _: Tensor | None) -> Tensor:
             return logs.new_tensor(best_temperature(logs, labels, 1.0, counts)[0], dtype=torch.float64)
@@ -316,17 +316,7 @@ class NovelClassExperts(Serializable):
         def own(tau: Tensor) -> Tensor:
             return is_novel * (tau * logs).log_softmax(1).gather(1, labels[:, None])[:, 0].exp()
 
-        return float(self.choose(best, own, len(classes), examples.weights[rows]))
-
-    def choose(self, best: Settings, own: OwnLabels, n_novel: int, counts: Tensor) -> Tensor:
-        """Settings from rows (r,) of so many novel classes; by beliefs, see `with_beliefs`, if labels are not trusted.
-
-        A wrong label may be that of a row of a base class: `own` are probabilities among all classes.
-        """
-        if self.trusts_labels:
-            return best(counts, None)
-        n_base = len(self.lda.counts)
-        return with_beliefs(best, own, n_base + n_novel, counts, few_rows(len(counts), n_novel))[0]
+        return float(scores.choose(best, own, examples.weights[rows]))
 
 
 @dataclass(frozen=True, eq=False)

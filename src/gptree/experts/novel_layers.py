@@ -132,7 +132,7 @@ def layer_scores(
     at, asked = torch.searchsorted(known, calibration), torch.searchsorted(rows, calibration)
     of_asked = own[asked], odds[asked].sigmoid()
     counts = examples.weights[calibration].double()
-    tau = chosen_between(learnt.choose, sums[at], *of_asked, earlier.centre, scores.n_novel, counts)
+    tau = chosen_between(scores.choose, sums[at], *of_asked, earlier.centre, counts)
     if tau is None:
         return None
 
@@ -155,10 +155,9 @@ def chosen_between(
     own: Tensor,
     is_novel: Tensor,
     centre: float,
-    n_novel: int,
     counts: Tensor,
 ) -> float | None:
-    """The τ that `NovelClassExperts.choose` takes, from S (r, NODES) and z of their own classes (r,) at some points.
+    """The τ that `NovelScores.choose` takes, from S (r, NODES) and z of their own classes (r,) at some points.
 
     They are novel with the probabilities `is_novel` (r,), and count `counts` (r,) times each. None where a τ that is
     tried is not in the interval: with many wrong labels, the one that trusts them is far from the one that does not.
@@ -176,7 +175,7 @@ def chosen_between(
         return is_novel * (tau * own - interpolated(sums, centre, float(tau))).exp()
 
     try:
-        return float(choose(best, own_label, n_novel, counts))
+        return float(choose(best, own_label, counts))
     except _OutsideError:
         return None
 

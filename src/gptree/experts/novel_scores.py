@@ -12,10 +12,11 @@ from torch.nn.functional import logsigmoid
 from gptree.experts.base import LeftOutAt, dense_left_out
 from gptree.experts.calibration import fill_own
 from gptree.experts.density import FittedKernelDensity
-from gptree.experts.examples import Examples, row_chunks
+from gptree.experts.examples import Examples, few_rows, row_chunks
 from gptree.experts.lda import FittedLDA
 from gptree.experts.random_features import FittedRandomFeatures
 from gptree.experts.scorers import tempered
+from gptree.experts.wrong_labels import AtRows, BestSettings, with_beliefs
 
 if TYPE_CHECKING:
     from gptree.experts.novel import FittedBaseNovelExpert, NovelClassExperts
@@ -120,6 +121,20 @@ class NovelScores:
     @property
     def n_novel(self) -> int:
         return self.discriminants.examples.n_classes - self.n_base
+
+    @property
+    def few(self) -> bool:
+        """Whether novel classes have few examples: of all that are there, however many a choice is made on."""
+        return few_rows(int(self.discriminants.examples.sizes[self.n_base :].sum()), self.n_novel)
+
+    def choose(self, best: BestSettings, own: AtRows, counts: Tensor) -> Tensor:
+        """Settings from rows (r,) of novel classes; by beliefs, see `with_beliefs`, if labels are not trusted.
+
+        A wrong label may be that of a row of any class that is there: `own` are probabilities among all of them.
+        """
+        if self.learnt.trusts_labels:
+            return best(counts, None)
+        return with_beliefs(best, own, self.discriminants.examples.n_classes, counts, self.few)[0]
 
     def at(self, rows: Tensor) -> tuple[Tensor, list[Tensor]]:
         """r (r,) at some points, in their order, and the scores (r, N) that each expert gives novel classes."""

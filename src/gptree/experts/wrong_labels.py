@@ -10,9 +10,9 @@ does not grow with overlap alone, and is taken to be 0 unless the rows speak cle
 (`FEW_ROWS`) no share is clear, and the one that explains them best is taken.
 
 Where classes are still to come, a wrong label may be that of a stranger, whose class is not there. No class explains
-it: its left-out prediction is unsure, as that of a right row seldom is. With p_i the highest probability of row i,
+it: its left-out prediction is unsure, as that of a right row seldom is. With p_ic the probability of class c at row i,
 
-    logit ε_i = a − b log p_i,    b ≥ 0
+    logit ε_i = a − b max_c log p_ic,    b ≥ 0
 
 is fitted in place of one ε for all rows, by the same expectation maximisation.
 """
@@ -122,7 +122,8 @@ def wrong_share(wrong: Tensor, counts: Tensor | None, unsure: Tensor | None = No
     for _ in range(NEWTON_STEPS):
         share = (line @ at).sigmoid()
         slope = at @ (times * (share - doubts)) + prior * line
-        curvature = (at * (times * share * (1 - share))) @ at.T + prior.diag()
+        slack = (share * (1 - share)).clamp(min=torch.finfo(share.dtype).tiny)  # not 0 where no label is believed
+        curvature = (at * (times * slack)) @ at.T + prior.diag()
         free = (line > 0) | (slope < 0)
         free[0] = True
         step = torch.zeros_like(line)
@@ -156,19 +157,25 @@ def label_noise(
     -------
     float, or a tensor (n,) if `unsure` is given and it is not 0
     """
-    total = len(own) if counts is None else float(counts.sum())
-    if total == 0:
+    if len(own) == 0:
         return 0.0
     noise: float | Tensor = START
     for _ in range(STEPS):
         previous, noise = noise, wrong_share(1 - right_label(own, noise, n_classes), counts, unsure)
         if float(torch.as_tensor(noise - previous).abs().max()) <= TOLERANCE:
             break
-    if _mean(noise, counts) < LEAST_NOISE:
-        return 0.0
+    harmful = _mean(noise, counts) >= LEAST_NOISE
+    return noise if harmful and _explains_more(own, noise, own, n_classes, counts, few) else 0.0
+
+
+def _explains_more(
+    own: Tensor, noise: float | Tensor, before: Tensor, n_classes: int, counts: Tensor | None, few: bool
+) -> bool:
+    """Whether probabilities `own` with wrong labels clearly explain the labels better than those `before` without."""
+    total = len(own) if counts is None else float(counts.sum())
     # what is compared with may not be sure of anything either: it has seen one row more, of any label
-    gain = likelihood(own, noise, n_classes) - likelihood(own, 1 / (total + 1), n_classes)
-    return noise if is_clear(gain, counts, few) else 0.0
+    gain = likelihood(own, noise, n_classes) - likelihood(before, 1 / (total + 1), n_classes)
+    return is_clear(gain, counts, few)
 
 
 def _mean(noise: float | Tensor, counts: Tensor | None) -> float:
@@ -176,18 +183,18 @@ def _mean(noise: float | Tensor, counts: Tensor | None) -> float:
 
 
 #: From how many times each row counts (n,), None for once, and the last settings or None, to the best settings.
-Settings = Callable[[Tensor | None, Tensor | None], Tensor]
-#: From settings to left-out probabilities (n,) of the rows' own labels; or to −log of those of their best classes.
-OwnLabels = Callable[[Tensor], Tensor]
+BestSettings = Callable[[Tensor | None, Tensor | None], Tensor]
+#: From settings to a number of each row, (n,).
+AtRows = Callable[[Tensor], Tensor]
 
 
 def with_beliefs(
-    best: Settings,
-    own: OwnLabels,
+    best: BestSettings,
+    own: AtRows,
     n_classes: int,
     counts: Tensor | None,
     few: bool = False,
-    unsure: OwnLabels | None = None,
+    unsure: AtRows | None = None,
 ) -> tuple[Tensor, Tensor | None]:
     """Settings that trust the labels, or, if these explain them clearly better, such as count rows by beliefs.
 
@@ -196,16 +203,17 @@ def with_beliefs(
 
     Parameters
     ----------
-    best : Settings
-    own : OwnLabels
+    best : BestSettings
+    own : AtRows
+        Left-out probabilities of the rows' own labels.
     n_classes : int
         k.
     counts : tensor (n,) or None
         How many times each row counts.
     few : bool
         Whether the classes have few rows.
-    unsure : function from settings, optional
-        Where classes are still to come: −log of the highest class probabilities (n,).
+    unsure : AtRows, optional
+        Where classes are still to come: −log of the highest class probabilities.
 
     Returns
     -------
@@ -217,16 +225,14 @@ def with_beliefs(
     for _ in range(SETTING_STEPS):
         beliefs = right_label(own(settings), noise, n_classes)
         noise = wrong_share(1 - beliefs, counts, None if unsure is None else unsure(settings))
-        if _mean(noise, counts) < LEAST_NOISE:
-            return plain, counts
         believed = beliefs if counts is None else beliefs * counts
+        if _mean(noise, counts) < LEAST_NOISE or not bool(believed.any()):  # or there is nothing to choose by
+            return plain, counts
         previous, settings = settings, best(believed, settings)
         if torch.allclose(settings, previous, rtol=0, atol=SETTING_TOLERANCE):
             break
-    total = len(before) if counts is None else float(counts.sum())
-    # what is compared with may not be sure of anything either, see `label_noise`
-    gain = likelihood(own(settings), noise, n_classes) - likelihood(before, 1 / (total + 1), n_classes)
-    return (settings, believed) if is_clear(gain, counts, few) else (plain, counts)
+    better = _explains_more(own(settings), noise, before, n_classes, counts, few)
+    return (settings, believed) if better else (plain, counts)
 
 
 def label_beliefs(

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -32,9 +31,8 @@ from gptree.experts import (
     few_rows,
     in_chunks,
 )
-from gptree.experts.calibration import weighted_mean
 from gptree.experts.examples import MANY_CLASSES
-from gptree.experts.wrong_labels import ONE_SHOT_WEIGHT, label_beliefs, likelihood_weights
+from gptree.experts.wrong_labels import likelihood_weights
 from gptree.incremental.episodes import RANDOM_LDA, learn_novel_experts
 from gptree.incremental.exemplars import Exemplars, select_exemplars
 from gptree.incremental.memorised import class_spreads
@@ -52,16 +50,16 @@ from gptree.inference import (
 )
 from gptree.model import (
     Distances,
+    ExpertPrior,
     ForestModel,
     LeftOut,
-    PathOdds,
     TrainingData,
     distance_rows,
-    even,
+    expert_prior,
     fit_forest,
     known_signs,
+    learnt_prior,
     left_out_predictions,
-    row_scores,
 )
 from gptree.progress import Progress, silent
 from gptree.tree import ClassTree, label_hashes
@@ -118,34 +116,23 @@ def fit_base(
     left-out scores of an example differ over the classes; infinity unless classes have few examples.
     """
     hashes = label_hashes(labels)
-    seen = _Seen(X, on_sphere(X), torch.as_tensor(y, device=X.device), weights)
+    given = _Rows(X, on_sphere(X), torch.as_tensor(y, device=X.device), weights)
     progress("choosing exemplars", None)
-    exemplars = select_exemplars(
-        seen.sphere.cpu().numpy(), y, growth.exemplars, growth.selection, hashes, seed, held_out, _numpy(weights)
-    )
-    fit = None
-    if expert is not None:
-        progress("fitting experts", None)
-        fit = _base_experts(expert, seen, len(labels), exemplars, held_out)
-    several = torch.bincount(seen.codes, minlength=len(labels)) > 1
-    spreads = class_spreads(seen.sphere, seen.codes, len(labels), weights) if held_out is None else None
-    everyone, places, few = seen, exemplars.rows, few_rows(len(X), len(labels))
-    if held_out is not None:
-        chosen = torch.as_tensor(held_out, device=X.device)
-        seen = seen.some(chosen)
-        fit = None if fit is None else fit.some(chosen.nonzero()[:, 0])
-        places = np.cumsum(held_out)[places] - 1
-    said, novel_experts = _Said(), None
+    how = growth.exemplars, growth.selection, hashes, seed, held_out, _numpy(weights)
+    exemplars = select_exemplars(given.sphere.cpu().numpy(), y, *how)
+    fit = None if expert is None else _base_experts(expert, given, len(labels), exemplars, held_out, progress)
+    rows, places = _at_nodes(given, exemplars, held_out)
+    prior, novel_experts = ExpertPrior(), None
     if fit is not None:
-        said = _said(fit, seen, len(labels), trees, few, progress)
+        prior = _prior(fit, rows, len(labels), trees, few_rows(len(X), len(labels)), progress)
         progress("rehearsing novel classes", None)
-        of_base = everyone.sphere, everyone.codes, exemplars, hashes
-        novel_experts = learn_novel_experts(*of_base, growth, seed, fit.expert, held_out, weights, said.beliefs)
-    likelihood = likelihood_weights(seen.weights, said.weights)
+        rehearsed = given.sphere, given.codes, exemplars, hashes, growth, seed, fit.expert
+        novel_experts = learn_novel_experts(*rehearsed, held_out, weights, prior.beliefs)
+    likelihood = likelihood_weights(rows.weights, prior.weights)
     model = fit_forest(
         trees,
-        TrainingData(seen.X, seen.y, labels, said.odds, likelihood, inducing=places),
-        kernel_for(said.spread),
+        TrainingData(rows.X, rows.y, labels, prior.odds, likelihood, inducing=places),
+        kernel_for(prior.spread),
         inference if inference.sparse else CoordinateAscent(),
         large_nodes=FixedInducingPoints(inducing=512, fewer=InducingPoints().points),
         memory_budget=memory_budget,
@@ -153,37 +140,17 @@ def fit_base(
         seed=seed,
         progress=progress,
     )
-    rows = torch.as_tensor(places, device=X.device)
-    kept, masses = seen.some(rows), torch.as_tensor(exemplars.weights).to(X)
-    novelty = None
-    if len(rows) < len(seen.codes):  # the others are looked at while they are there
-        progress("looking for strangers", None)
-        found = left_out_predictions(
-            model, seen.y, said.left_out, likelihood, predict_at, dense=False, learnt_prior=said.learnt
-        )
-        novelty = _novelty(found, seen.sphere, seen.codes, places[distance_rows(kept.y, len(labels))], rows)
-    base = BaseState(
-        keys=tuple(labels),
-        model=_on_rows(model, rows),
-        expert=None if fit is None else fit.expert,
-        y=kept.codes,
-        stands_for=masses,
-        exemplars=torch.arange(len(rows), device=X.device),
-        exemplar_weights=masses,
-        left_out=None if fit is None else _scores_kept(fit, rows, kept, masses, several),
-        novel_experts=novel_experts,
-        novelty=novelty,
-        spreads=spreads,
-        weights=kept.weights,
-        beliefs=None if said.beliefs is None else said.beliefs[rows],
-        likelihood=None if likelihood is None else likelihood[rows],
-    )
+    base = _kept(labels, model, fit, prior, given, rows, places, exemplars)
+    spreads = class_spreads(given.sphere, given.codes, len(labels), weights) if held_out is None else None
+    base = replace(base, novel_experts=novel_experts, spreads=spreads)
+    if len(places) < len(rows.y):  # the others are looked at while they are there
+        base = replace(base, novelty=_all_novelty(model, prior, rows, likelihood, places, predict_at, progress))
     if len(labels) <= LOOKS_AT_ONCE:
-        base_novelty(base, predict_at, on_sphere, said.frequencies)  # most of a first `predict_open`
-    return base, exemplars.rows, said.frequencies
+        base_novelty(base, predict_at, on_sphere, prior.log_frequencies)  # most of a first `predict_open`
+    return base, exemplars.rows, prior.log_frequencies
 
 
-class _Seen(NamedTuple):
+class _Rows(NamedTuple):
     """Examples of a base session."""
 
     X: Tensor
@@ -194,57 +161,84 @@ class _Seen(NamedTuple):
     weights: Tensor | None
     """How many times each counts."""
 
-    def some(self, rows: Tensor) -> _Seen:
-        return _Seen(*(None if each is None else each[rows] for each in self))  # pyright: ignore[reportArgumentType]
+    def some(self, rows: Tensor) -> _Rows:
+        return _Rows(*(None if each is None else each[rows] for each in self))  # pyright: ignore[reportArgumentType]
 
     @property
     def y(self) -> np.ndarray:
         return self.codes.cpu().numpy()
 
 
-@dataclass(frozen=True)
-class _Said:
-    """What the experts say of the examples that the nodes see; by default there are none."""
-
-    left_out: FitScores | None = None
-    odds: PathOdds | None = None
-    weights: Tensor | None = None
-    """Likelihood weights: the beliefs, or next to nothing where no class has two examples."""
-    beliefs: Tensor | None = None
-    """That their labels are right."""
-    frequencies: np.ndarray | None = None
-    """The log-frequencies (C,) of the classes, which are in the odds."""
-    spread: float = math.inf
-
-    @property
-    def learnt(self) -> Tensor | None:
-        """The same where they are not even."""
-        none = self.frequencies is None or even(self.frequencies)
-        return None if none else torch.as_tensor(self.frequencies)
+def _at_nodes(given: _Rows, exemplars: Exemplars, held_out: np.ndarray | None) -> tuple[_Rows, np.ndarray]:
+    """The examples that the nodes see, and which of them are the exemplars."""
+    if held_out is None:
+        return given, exemplars.rows
+    return given.some(torch.as_tensor(held_out, device=given.X.device)), np.cumsum(held_out)[exemplars.rows] - 1
 
 
-def _said(fit: Fit, seen: _Seen, n_classes: int, trees: Sequence[ClassTree], few: bool, progress: Progress) -> _Said:
-    """The left-out scores of the examples, and what they say about the decisions of the trees and about the labels."""
-    y = seen.y
-    advance = progress("scoring rows", len(y))
-    left_out = FitScores(fit.expert, seen.sphere, seen.codes, n_classes, fit=fit)
+def _prior(
+    fit: Fit, rows: _Rows, n_classes: int, trees: Sequence[ClassTree], few: bool, progress: Progress
+) -> ExpertPrior:
+    """What the experts say of the examples that the nodes see."""
+    advance = progress("scoring rows", len(rows.codes))
+    left_out = FitScores(fit.expert, rows.sphere, rows.codes, n_classes, fit=fit)
     if n_classes == 1:
-        return _Said(left_out)
-    counts = np.bincount(y, _numpy(seen.weights))
-    said = _Said(left_out, frequencies=np.log(counts / counts.sum()))
-    # nodes must not learn how large classes are, see `fit_prior`
-    prior = None if said.learnt is None else said.learnt.to(seen.X)
-    found = row_scores(in_chunks(left_out), y, seen.X, trees, prior, spread=few, unsure=True, advance=advance)
-    said = replace(said, odds=found.odds)
-    if not bool(fit.usable.any()):  # as in `fit_prior`
-        return replace(said, weights=torch.full_like(seen.sphere[:, 0], ONE_SHOT_WEIGHT))
-    about = found.own, n_classes, fit.usable, few
-    _, beliefs = label_beliefs(*about, counts=seen.weights, unsure=found.unsure)
-    spread = math.inf if found.spread is None else float(weighted_mean(found.spread, seen.weights))
-    return replace(said, weights=beliefs, beliefs=beliefs, spread=spread)
+        return ExpertPrior(left_out=left_out)
+    about = in_chunks(left_out), fit.usable, rows.y, rows.X, trees, n_classes, few
+    prior = expert_prior(*about, counts=rows.weights, more_to_come=True, advance=advance)
+    return replace(prior, left_out=left_out)
 
 
-def _scores_kept(fit: Fit, rows: Tensor, kept: _Seen, masses: Tensor, several: Tensor) -> Tensor | ExemplarScores:
+def _all_novelty(
+    model: ForestModel,
+    prior: ExpertPrior,
+    rows: _Rows,
+    likelihood: Tensor | None,
+    places: np.ndarray,
+    predict_at: PredictAt,
+    progress: Progress,
+) -> Novelty:
+    """How strange all examples were that the nodes saw; the exemplars are at `places` among them."""
+    progress("looking for strangers", None)
+    learnt = learnt_prior(prior.log_frequencies)
+    found = left_out_predictions(
+        model, rows.y, prior.left_out, likelihood, predict_at, dense=False, learnt_prior=learnt
+    )
+    points = places[distance_rows(rows.y[places], model.trees[0].n_classes)]
+    return _novelty(found, rows.sphere, rows.codes, points, torch.as_tensor(places, device=rows.X.device))
+
+
+def _kept(
+    labels: Sequence[Any],
+    model: ForestModel,
+    fit: Fit | None,
+    prior: ExpertPrior,
+    given: _Rows,
+    rows: _Rows,
+    places: np.ndarray,
+    exemplars: Exemplars,
+) -> BaseState:
+    """The exemplars alone, which are at `places` among the rows that the nodes saw of those that were given."""
+    several = torch.bincount(given.codes, minlength=len(labels)) > 1
+    at = torch.as_tensor(places, device=rows.X.device)
+    kept, masses = rows.some(at), torch.as_tensor(exemplars.weights).to(rows.X)
+    return BaseState(
+        keys=tuple(labels),
+        model=_on_rows(model, at),
+        expert=None if fit is None else fit.expert,
+        y=kept.codes,
+        stands_for=masses,
+        exemplars=torch.arange(len(at), device=at.device),
+        exemplar_weights=masses,
+        left_out=None if fit is None else _scores_kept(fit, at, kept, masses, several),
+        novel_experts=None,
+        weights=kept.weights,
+        beliefs=None if prior.beliefs is None else prior.beliefs[at],
+        likelihood=likelihood_weights(kept.weights, None if prior.weights is None else prior.weights[at]),
+    )
+
+
+def _scores_kept(fit: Fit, rows: Tensor, kept: _Rows, masses: Tensor, several: Tensor) -> Tensor | ExemplarScores:
     """Left-out scores of the exemplars `rows`: computed from the experts where these have them, or as they are."""
     scores = exemplar_scores(fit.expert, kept.sphere, kept.codes, len(several), masses, kept.weights)
     if scores is not None and torch.equal(scores.sizes > 1, several):
@@ -271,9 +265,7 @@ def base_novelty(
         return base.novelty
     if predict_at not in base._novelty:
         y = base.y.cpu().numpy()
-        learnt = None
-        if base.left_out is not None and log_frequencies is not None and not even(log_frequencies):
-            learnt = torch.as_tensor(log_frequencies)
+        learnt = None if base.left_out is None else learnt_prior(log_frequencies)
         given = y, base.left_out, base.likelihood, predict_at
         seen = left_out_predictions(base.model, *given, base.staying, dense=False, learnt_prior=learnt)
         points = distance_rows(y, base.n_classes)
@@ -371,19 +363,27 @@ def _numpy(weights: Tensor | None) -> np.ndarray | None:
 
 
 def _base_experts(
-    expert: Expert, seen: _Seen, n_classes: int, exemplars: Exemplars, held_out: np.ndarray | None
+    expert: Expert,
+    given: _Rows,
+    n_classes: int,
+    exemplars: Exemplars,
+    held_out: np.ndarray | None,
+    progress: Progress,
 ) -> Fit:
-    """The expert fitted to base examples, keeping exemplars alone; left out by single examples."""
+    """The expert fitted to base examples, keeping exemplars alone; scores of those that the nodes see, each alone."""
+    progress("fitting experts", None)
+    calibration = None if held_out is None else torch.as_tensor(held_out, device=given.X.device)
     if n_classes == 1:
-        none = torch.zeros_like(seen.codes, dtype=torch.bool)
-        return Fit(FittedSingle(), seen.sphere.new_zeros(len(seen.codes), 1), none)
-    rows, masses = (torch.as_tensor(values, device=seen.X.device) for values in exemplars)
-    calibration = None if held_out is None else torch.as_tensor(held_out, device=seen.X.device)
-    alone = torch.full_like(seen.codes, ALONE)
-    about = {"folds": alone, "calibration": calibration, "weights": seen.weights, "more_to_come": True}
-    examples = Examples.of(seen.sphere, seen.codes, n_classes, **about)
-    fit = expert.on_exemplars(rows, masses).fit(examples)
-    return replace(fit, expert=_lighter(fit.expert))
+        none = torch.zeros_like(given.codes, dtype=torch.bool)
+        fit = Fit(FittedSingle(), given.sphere.new_zeros(len(given.codes), 1), none)
+    else:
+        rows, masses = (torch.as_tensor(values, device=given.X.device) for values in exemplars)
+        alone = torch.full_like(given.codes, ALONE)
+        about = {"folds": alone, "calibration": calibration, "weights": given.weights, "more_to_come": True}
+        examples = Examples.of(given.sphere, given.codes, n_classes, **about)
+        fit = expert.on_exemplars(rows, masses).fit(examples)
+        fit = replace(fit, expert=_lighter(fit.expert))
+    return fit if calibration is None else fit.some(calibration.nonzero()[:, 0])
 
 
 def _lighter(expert: FittedExpert) -> FittedExpert:

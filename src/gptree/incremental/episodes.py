@@ -229,7 +229,9 @@ def make_episode(
             shots.append(rows[:keep])
         queries.append(rows[keep : keep + MAX_QUERIES])
     place = np.argsort(order)
+    counted_as = counted if asked_weights is None else asked_weights
     asked = np.concatenate(queries)
+    asked = asked[counted_as.cpu().numpy()[asked] > 0]  # those whose label is not believed at all ask nothing
     asked = np.sort(random.permutation(asked)[: max(MAX_SCORES // C, MIN_QUERIES)])
 
     def taken(rows: np.ndarray, weights: Tensor = counted) -> tuple[Tensor, Tensor, Tensor]:
@@ -248,8 +250,7 @@ def make_episode(
         among=usable[np.concatenate(kept)],
         weights=None if weights is None else base_weights.cpu().numpy(),
     )
-    queries_of = taken(asked, counted if asked_weights is None else asked_weights)
-    return Episode(base, exemplars, *taken(np.concatenate(shots)), *queries_of, C)
+    return Episode(base, exemplars, *taken(np.concatenate(shots)), *taken(asked, counted_as), C)
 
 
 # ------------------------------------------------------------------------------------------------- settings of experts

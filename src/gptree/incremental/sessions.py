@@ -306,7 +306,7 @@ def _seen(memory: Memory, first: int | None, hashes: np.ndarray) -> Tensor:
 def _log_sizes(y: Tensor, weights: Tensor, n_classes: int, n_base: int, first: int | None) -> Tensor:
     """What the rows of each class count for (C,), as logarithms, base classes 0 on average.
 
-    New nodes must not learn it, see `fit_prior`: prior means at their rows express it, those at new rows do not.
+    New nodes must not learn it, see `expert_prior`: prior means at their rows express it, those at new rows do not.
     Classes below `first` are one to them, and not all rows of those may be seen: each counts as one does on average.
     """
     mass = torch.as_tensor(np.bincount(y.cpu().numpy(), weights.double().cpu().numpy(), n_classes))

@@ -2,6 +2,7 @@
 
 from gptree.model.beam import Beam
 from gptree.model.cavities import StayingNodes
+from gptree.model.expert_prior import ExpertPrior, expert_prior
 from gptree.model.forest import ForestModel, fit_forest
 from gptree.model.leave_one_out import (
     LeftOut,
@@ -12,7 +13,7 @@ from gptree.model.leave_one_out import (
 )
 from gptree.model.node_data import TrainingData, node_problems
 from gptree.model.prediction import Prediction, unit_rows
-from gptree.model.prior_means import PathOdds, PathTable, RowScores, even, row_scores, training_log_odds
+from gptree.model.prior_means import PathOdds, PathTable, RowScores, even, learnt_prior, row_scores, training_log_odds
 from gptree.model.strangers import (
     Distances,
     KnownSigns,
@@ -26,6 +27,7 @@ from gptree.model.strangers import (
 __all__ = [
     "Beam",
     "Distances",
+    "ExpertPrior",
     "ForestModel",
     "KnownSigns",
     "LeftOut",
@@ -39,8 +41,10 @@ __all__ = [
     "choose_weight",
     "distance_rows",
     "even",
+    "expert_prior",
     "fit_forest",
     "known_signs",
+    "learnt_prior",
     "left_out_predictions",
     "node_problems",
     "novelty",

@@ -24,6 +24,11 @@ def even(log_frequencies: np.ndarray) -> bool:
     return bool((log_frequencies == log_frequencies[0]).all())
 
 
+def learnt_prior(log_frequencies: np.ndarray | None) -> Tensor | None:
+    """What prior means at training rows express of log-frequencies (C,): themselves, or nothing if they are even."""
+    return None if log_frequencies is None or even(log_frequencies) else torch.as_tensor(log_frequencies)
+
+
 @dataclass(frozen=True, eq=False)
 class PathOdds:
     """Prior means of training rows at the nodes on the path of their own class, and nowhere else: Σ depth numbers.
