@@ -28,8 +28,8 @@ from gptree.inference import (
 from gptree.maths import gram
 from gptree.maths.kernels import kernel_at
 from gptree.maths.quadrature import log_sigmoid_expectation
-from gptree.model import ForestModel, StayingNodes, TrainingData, node_data, node_problems
-from gptree.model.cavities import Places
+from gptree.model import ForestModel, StayingNodes, TrainingData, cavities, node_data, node_problems
+from gptree.model.cavities import Places, joined
 from gptree.model.leave_one_out import left_out_predictions, novelty_threshold, smallest_share
 from gptree.tree import ClassTree
 
@@ -251,6 +251,25 @@ def test_nodes_that_no_tree_has_are_not_looked_at(large_nodes) -> None:
         seen = [node for part in StayingNodes().members(one, posterior, places) for node in part.nodes.tolist()]
         if isinstance(posterior, InducingPosterior) or not asked.any():
             assert set(seen) == set(posterior.nodes[asked].tolist())
+
+
+@pytest.mark.parametrize("large_nodes", [InducingPoints(10), FixedInducingPoints()])
+def test_nodes_that_stay_are_known_where_others_of_their_batch_are_gone(
+    large_nodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    d = replace(data(), inducing=np.arange(len(data().y)))
+    both = fit(SETTLED, TREES, d, large_nodes=large_nodes)
+    one, y = replace(both, trees=both.trees[:1], node_of=both.node_of[:1]), torch.as_tensor(d.y)
+    staying, looked = StayingNodes(both.predictor.posteriors), cavities.node_members
+    for posterior in both.predictor.posteriors:
+        if isinstance(posterior, InducingPosterior):
+            staying.members(both, posterior, Places(both, y))
+            expected = joined(list(looked(one, posterior, Places(one, y))))
+            monkeypatch.setattr(cavities, "node_members", None)
+            for found, fresh in zip(joined(staying.members(one, posterior, Places(one, y))), expected, strict=True):
+                for name in ("nodes", "points", "mean", "variance", "residual"):
+                    torch.testing.assert_close(getattr(found, name), getattr(fresh, name), rtol=1e-10, atol=1e-10)
+            monkeypatch.setattr(cavities, "node_members", looked)
 
 
 @pytest.mark.parametrize(("name", "large_nodes"), [("rbf", None), ("rbf", InducingPoints(10)), ("linear", None)])
