@@ -31,7 +31,7 @@ from gptree.maths.kernels import batch_shape, node_kernels
 from gptree.maths.sphere import unit_length
 from gptree.model import ForestModel, PathOdds, PathTable, TrainingData, node_problems, row_scores
 from gptree.model.node_data import NEW
-from gptree.progress import silent
+from gptree.progress import Advance, silent
 from gptree.tree import ClassTree, build_tree, join, label_hashes, surviving
 
 #: Left-out scores that a grown model keeps, at most; others are computed again.
@@ -265,25 +265,17 @@ def _extended(
         layer = Layer(below, root_rows(memory.y, hashes))
     scored = config.progress("scoring rows", None)
     expert, left_out = _experts(base, registry, config, memory, seen, times_wider is not None, layer)
-    y = memory.y.cpu().numpy()
-    counts = np.bincount(y, memory.weights.double().cpu().numpy())
-    most = counts if config.session_exemplars is None else np.minimum(counts, np.bincount(y))
-    # a class counts for no more than a novel one does on average; one whose rows stand for others as its rows do
-    balance = torch.as_tensor((np.minimum(most, most[n_base:].mean()) / counts)[y]).to(base.X)
-    weights = balance * memory.weights
+    weights = _counted(memory, n_base, config)[seen]
+    trees, rows, y = tuple(place.tree for place in placed), memory.rows[seen], memory.y[seen].cpu().numpy()
     scores, log_sizes = None, None
     if left_out is not None:
-        log_sizes = None if config.learns_sizes else _log_sizes(memory.y[seen], weights[seen], len(keys), n_base, first)
+        log_sizes = None if config.learns_sizes else _log_sizes(memory.y[seen], weights, len(keys), n_base, first)
         if first is None:
-            parts = ((some, left_out.at(some)) for some in row_chunks(seen, len(keys)))
-            prior, over = None if log_sizes is None else log_sizes.to(base.X), [place.tree for place in placed]
-            found = row_scores(parts, y, base.X, over, prior, spread=False, advance=scored)
-            scores, own = found.odds, found.own
+            scores, own = _all_odds(trees, left_out, memory, seen, log_sizes, scored)
         else:
             scores, own = _path_odds(joined, left_out, memory, seen, first, n_base, log_sizes)
-        weights = weights.index_copy(0, seen, weights[seen] * _beliefs(base, memory, seen, own, len(keys), first))
-    trees, rows = tuple(place.tree for place in placed), memory.rows[seen]
-    data = TrainingData(memory.features[rows], y[seen.cpu().numpy()], keys, scores, weights[seen])
+        weights = weights * _beliefs(base, memory, seen, own, len(keys), first)
+    data = TrainingData(memory.features[rows], y, keys, scores, weights)
     keeps = not config.strategy.rebuilds
     model = _fitted(frozen.model, trees, known, data, rows, memory.features, config, keeps)
     # that of a layer has the newest classes alone; there are many then
@@ -303,6 +295,17 @@ def _seen(memory: Memory, first: int | None, hashes: np.ndarray) -> Tensor:
     return torch.cat([chosen, everyone[memory.y >= first]]).sort().values
 
 
+def _counted(memory: Memory, n_base: int, config: GrowthConfig) -> Tensor:
+    """How many times each example in memory counts at new nodes, (n,), whatever its label is worth.
+
+    A class counts for no more than a novel one does on average; one whose rows stand for others, as its rows do.
+    """
+    y = memory.y.cpu().numpy()
+    counts = np.bincount(y, memory.weights.double().cpu().numpy())
+    most = counts if config.session_exemplars is None else np.minimum(counts, np.bincount(y))
+    return torch.as_tensor((np.minimum(most, most[n_base:].mean()) / counts)[y]).to(memory.features) * memory.weights
+
+
 def _log_sizes(y: Tensor, weights: Tensor, n_classes: int, n_base: int, first: int | None) -> Tensor:
     """What the rows of each class count for (C,), as logarithms, base classes 0 on average.
 
@@ -315,6 +318,23 @@ def _log_sizes(y: Tensor, weights: Tensor, n_classes: int, n_base: int, first: i
     logs = mass.log() - mass[:n_base].mean().log()
     alike = logs.max() - logs.min() < 1e-9
     return torch.where(alike, torch.zeros_like(logs), logs).to(y.device)
+
+
+def _all_odds(
+    trees: tuple[ClassTree, ...],
+    left_out: GrownScores,
+    memory: Memory,
+    seen: Tensor,
+    log_sizes: Tensor | None,
+    advance: Advance,
+) -> tuple[PathOdds, Tensor]:
+    """Prior means at all nodes of the trees, and the probability that each row has in its own class."""
+    chunks = row_chunks(torch.arange(len(seen), device=seen.device), trees[0].n_classes)
+    parts = ((rows, left_out.at(seen[rows])) for rows in chunks)
+    y, prior = memory.y[seen].cpu().numpy(), None if log_sizes is None else log_sizes.to(memory.features)
+    found = row_scores(parts, y, memory.features, trees, prior, spread=False, advance=advance)
+    assert found.odds is not None
+    return found.odds, found.own
 
 
 def _path_odds(
