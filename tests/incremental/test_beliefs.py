@@ -16,7 +16,7 @@ from gptree.experts import left_out
 from gptree.experts.novel_scores import NovelScores
 from gptree.experts.wrong_labels import label_noise
 from gptree.incremental import base as base_session
-from gptree.incremental import episodes, memory_left_out, sessions
+from gptree.incremental import episodes, memory_left_out, new_nodes, sessions
 from gptree.maths import make_kernel
 
 CLASSES, SHOTS, D = 12, 12, 10
@@ -255,7 +255,7 @@ def test_rows_of_a_session_count_by_the_belief_in_their_labels(strategy: Any, mo
     X, y, _ = grown_task(2 * SHOTS)
     model = classifier(growth=Growth(4, strategy=strategy))
     with monkeypatch.context() as patch:
-        patch.setattr(sessions, "_beliefs", lambda base, memory, seen, own, *_: torch.ones_like(own))
+        patch.setattr(sessions, "beliefs_in_labels", lambda base, memory, seen, own, *_: torch.ones_like(own))
         trusting = spied(patch, sessions, "_fitted")
         grown(model, X, y)
     fitted = spied(monkeypatch, sessions, "_fitted")
@@ -303,7 +303,7 @@ def test_what_wrong_labels_teach_grown_models_does_less_harm(monkeypatch: pytest
         return -float(log_p[np.arange(len(log_p)), truth[~train]].mean())
 
     believing = nll()
-    monkeypatch.setattr(sessions, "label_beliefs", lambda own, *_, **__: (0.0, None))
+    monkeypatch.setattr(new_nodes, "label_beliefs", lambda own, *_, **__: (0.0, None))
     monkeypatch.setattr(NovelScores, "choose", lambda self, best, own, counts: best(counts, None))
     trusting = nll()
     assert believing < trusting - 0.04

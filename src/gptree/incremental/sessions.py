@@ -16,23 +16,22 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gptree.experts import FEW_ROWS, FittedExpert, GrownScores, Layer, NovelSums
-from gptree.experts.examples import row_chunks
-from gptree.experts.wrong_labels import label_beliefs
+from gptree.experts import FittedExpert, GrownScores, Layer, NovelSums
 from gptree.incremental.exemplars import root_rows
 from gptree.incremental.journal import BaseClass, ClassRegistry
 from gptree.incremental.kernels import joined_kernels
 from gptree.incremental.memorised import class_spreads, wider
 from gptree.incremental.memory import Memory, base_at_arrivals, base_left_out, base_scores, of_kept
+from gptree.incremental.new_nodes import all_odds, beliefs_in_labels, counted, log_sizes_of, path_odds, seen_rows
 from gptree.incremental.state import BaseState, GrownState, GrowthConfig
 from gptree.incremental.strategies import Placement
 from gptree.inference import Diagnostics, Grams, NodePredictor, fit_nodes, on_rows
 from gptree.maths.kernels import batch_shape, node_kernels
 from gptree.maths.sphere import unit_length
-from gptree.model import ForestModel, PathOdds, PathTable, TrainingData, node_problems, row_scores
+from gptree.model import ForestModel, TrainingData, node_problems
 from gptree.model.node_data import NEW
-from gptree.progress import Advance, silent
-from gptree.tree import ClassTree, build_tree, join, label_hashes, surviving
+from gptree.progress import silent
+from gptree.tree import ClassTree, build_tree, label_hashes, surviving
 
 #: Left-out scores that a grown model keeps, at most; others are computed again.
 KEPT_TABLE = 2**20
@@ -257,7 +256,7 @@ def _extended(
     joined = [place.novel for place in placed if place.novel is not None]
     first = len(keys) - joined[0].n_classes if len(joined) == len(placed) else None
     hashes = label_hashes(keys)
-    seen = _seen(memory, first, hashes)
+    seen = seen_rows(memory, first, hashes)
     times_wider = _times_wider(base, config, memory)
     layer, many = None, len(memory.y) * (1 + len(keys) - n_base) > KEPT_TABLE
     if config.strategy.layered and first is not None and many:
@@ -265,16 +264,16 @@ def _extended(
         layer = Layer(below, root_rows(memory.y, hashes))
     scored = config.progress("scoring rows", None)
     expert, left_out = _experts(base, registry, config, memory, seen, times_wider is not None, layer)
-    weights = _counted(memory, n_base, config)[seen]
+    weights = counted(memory, n_base, config)[seen]
     trees, rows, y = tuple(place.tree for place in placed), memory.rows[seen], memory.y[seen].cpu().numpy()
     scores, log_sizes = None, None
     if left_out is not None:
-        log_sizes = None if config.learns_sizes else _log_sizes(memory.y[seen], weights, len(keys), n_base, first)
+        log_sizes = None if config.learns_sizes else log_sizes_of(memory.y[seen], weights, len(keys), n_base, first)
         if first is None:
-            scores, own = _all_odds(trees, left_out, memory, seen, log_sizes, scored)
+            scores, own = all_odds(trees, left_out, memory, seen, log_sizes, scored)
         else:
-            scores, own = _path_odds(joined, left_out, memory, seen, first, n_base, log_sizes)
-        weights = weights * _beliefs(base, memory, seen, own, len(keys), first)
+            scores, own = path_odds(joined, left_out, memory, seen, first, n_base, log_sizes)
+        weights = weights * beliefs_in_labels(base, memory, seen, own, len(keys), first)
     data = TrainingData(memory.features[rows], y, keys, scores, weights)
     keeps = not config.strategy.rebuilds
     model = _fitted(frozen.model, trees, known, data, rows, memory.features, config, keeps)
@@ -283,102 +282,6 @@ def _extended(
     sums = None if left_out is None else left_out.sums
     known_of = {"times_wider": times_wider, "log_sizes": log_sizes, "_table": table, "_sums": sums}
     return GrownState(registry, model, expert, memory.rows, memory.y, **known_of)
-
-
-def _seen(memory: Memory, first: int | None, hashes: np.ndarray) -> Tensor:
-    """Which examples in memory new nodes are fitted to: all, or of those below class `first` some, see `root_rows`."""
-    everyone = torch.arange(len(memory.y), device=memory.y.device)
-    if first is None:
-        return everyone
-    before = everyone[memory.y < first]
-    chosen = before[root_rows(memory.y[before], hashes[:first])]
-    return torch.cat([chosen, everyone[memory.y >= first]]).sort().values
-
-
-def _counted(memory: Memory, n_base: int, config: GrowthConfig) -> Tensor:
-    """How many times each example in memory counts at new nodes, (n,), whatever its label is worth.
-
-    A class counts for no more than a novel one does on average; one whose rows stand for others, as its rows do.
-    """
-    y = memory.y.cpu().numpy()
-    counts = np.bincount(y, memory.weights.double().cpu().numpy())
-    most = counts if config.session_exemplars is None else np.minimum(counts, np.bincount(y))
-    return torch.as_tensor((np.minimum(most, most[n_base:].mean()) / counts)[y]).to(memory.features) * memory.weights
-
-
-def _log_sizes(y: Tensor, weights: Tensor, n_classes: int, n_base: int, first: int | None) -> Tensor:
-    """What the rows of each class count for (C,), as logarithms, base classes 0 on average.
-
-    New nodes must not learn it, see `expert_prior`: prior means at their rows express it, those at new rows do not.
-    Classes below `first` are one to them, and not all rows of those may be seen: each counts as one does on average.
-    """
-    mass = torch.as_tensor(np.bincount(y.cpu().numpy(), weights.double().cpu().numpy(), n_classes))
-    if first is not None:
-        mass[:first] = mass[:first].mean()
-    logs = mass.log() - mass[:n_base].mean().log()
-    alike = logs.max() - logs.min() < 1e-9
-    return torch.where(alike, torch.zeros_like(logs), logs).to(y.device)
-
-
-def _all_odds(
-    trees: tuple[ClassTree, ...],
-    left_out: GrownScores,
-    memory: Memory,
-    seen: Tensor,
-    log_sizes: Tensor | None,
-    advance: Advance,
-) -> tuple[PathOdds, Tensor]:
-    """Prior means at all nodes of the trees, and the probability that each row has in its own class."""
-    chunks = row_chunks(torch.arange(len(seen), device=seen.device), trees[0].n_classes)
-    parts = ((rows, left_out.at(seen[rows])) for rows in chunks)
-    y, prior = memory.y[seen].cpu().numpy(), None if log_sizes is None else log_sizes.to(memory.features)
-    found = row_scores(parts, y, memory.features, trees, prior, spread=False, advance=advance)
-    assert found.odds is not None
-    return found.odds, found.own
-
-
-def _path_odds(
-    novel: list[ClassTree],
-    left_out: GrownScores,
-    memory: Memory,
-    seen: Tensor,
-    first: int,
-    n_base: int,
-    log_sizes: Tensor | None,
-) -> tuple[PathOdds, Tensor]:
-    """Prior means at the root and in the trees `novel` of the classes from `first` on: all other classes are one.
-
-    And the probability that each row has in its own class.
-    """
-    leaf = ClassTree.from_preorder([0])
-    y = (memory.y[seen] - first + 1).clamp(min=0)
-    table, own = PathTable([join(leaf, tree) for tree in novel], y.cpu().numpy(), memory.features), []
-    for rows in left_out.chunks(torch.arange(len(seen), device=seen.device)):
-        scores = left_out.against(seen[rows], first - n_base).to(memory.features.dtype)
-        own.append(scores.gather(1, y[rows, None])[:, 0].exp())
-        table.add(rows, scores if log_sizes is None else scores + log_sizes[first - 1 :].to(scores))
-    return table.done(), torch.cat(own)
-
-
-def _beliefs(base: BaseState, memory: Memory, seen: Tensor, own: Tensor, n_classes: int, first: int | None) -> Tensor:
-    """The belief that the label of each row that is seen is right, from left-out probabilities `own` of the labels.
-
-    Rows of base classes have theirs from the base session. Where all classes below `first` are one to the new nodes,
-    `own` is the probability of these together, and a row with a wrong label is still on their side unless it is of a
-    newer class. Labels of few rows are not in question: of two, each is predicted from the other alone.
-    """
-    assert base.novel_experts is not None
-    if base.novel_experts.trusts_labels:
-        return torch.ones_like(own)
-    y, n_base = memory.y[seen], len(memory.kept)
-    asked = (y >= (n_base if first is None else first)) & (torch.bincount(y)[y] >= FEW_ROWS)
-    _, found = label_beliefs(own, n_classes, asked, counts=memory.weights[seen])
-    beliefs = torch.ones_like(own) if found is None else found
-    if base.beliefs is not None:
-        exemplars = seen < memory.n_exemplars
-        right = base.beliefs[memory.rows[seen[exemplars]]]
-        beliefs[exemplars] = right if first is None else right + (1 - right) * own[exemplars]
-    return beliefs
 
 
 def _fitted(
