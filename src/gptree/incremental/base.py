@@ -170,7 +170,7 @@ def fit_base(
         stands_for=masses,
         exemplars=torch.arange(len(rows), device=X.device),
         exemplar_weights=masses,
-        left_out=None if fit is None else _scores_kept(fit, rows, kept, masses, several),
+        left_out=None if fit is None else _scores_kept(fit, rows, kept, masses, several, said.left_out),
         novel_experts=novel_experts,
         novelty=novelty,
         spreads=spreads,
@@ -243,11 +243,17 @@ def _said(fit: Fit, seen: _Seen, n_classes: int, trees: Sequence[ClassTree], few
     return replace(said, weights=beliefs, beliefs=beliefs, spread=spread)
 
 
-def _scores_kept(fit: Fit, rows: Tensor, kept: _Seen, masses: Tensor, several: Tensor) -> Tensor | ExemplarScores:
-    """Left-out scores of the exemplars `rows`: computed from the experts where these have them, or as they are."""
+def _scores_kept(
+    fit: Fit, rows: Tensor, kept: _Seen, masses: Tensor, several: Tensor, seen: FitScores | None
+) -> Tensor | LeftOutScores:
+    """Left-out scores of the exemplars `rows`: computed from the experts where these have them, or as they are.
+
+    If they are all that was `seen`, they are known already.
+    """
     scores = exemplar_scores(fit.expert, kept.sphere, kept.codes, len(several), masses, kept.weights)
     if scores is not None and torch.equal(scores.sizes > 1, several):
-        return scores
+        same = seen is not None and len(seen) == len(rows)
+        return scores.knowing(seen[rows]) if same else scores
     return fit.some(rows).left_out.to(kept.X.dtype)
 
 

@@ -29,6 +29,7 @@ from gptree.experts import (
     NovelClassExperts,
     RandomFeatures,
     best_temperature,
+    distances_to_classes,
     exemplar_density,
     fit_weights,
     lda_scores,
@@ -73,6 +74,8 @@ class Episode:
     labels: Tensor
     weights: Tensor
     n_classes: int
+    rows: tuple[Tensor, Tensor, Tensor]
+    """Which of all examples the base, the shots and the queries are."""
 
     @property
     def n_base(self) -> int:
@@ -103,9 +106,6 @@ def learn_novel_experts(
     lda, random_lda = _discriminants(examples, base)
     density = exemplar_density(X[rows], y[rows], masses, len(hashes))
 
-    def random_features(x: Tensor) -> Tensor:
-        return random_lda.features(x).to(working_dtype(len(X), X.dtype))
-
     shares = list(enumerate(NOVEL_SHARES))
     shares = shares if len(hashes) <= MANY_CLASSES else [shares[0], shares[-1]]
     asked = X.new_ones(len(X)) if weights is None else weights.to(X)
@@ -117,8 +117,8 @@ def learn_novel_experts(
     episodes = [make_episode(*players[:3], share, growth, [seed, k], *players[3:]) for k, share in shares]
     episodes = [episode for episode in episodes if episode is not None]
     choices = [
-        _choose_lda(episodes, lda, lambda x: x),
-        _choose_lda(episodes, random_lda.expert, random_features),
+        _choose_lda(episodes, lda, players[0]),
+        _choose_lda(episodes, random_lda.expert, random_lda.features(players[0]).to(working_dtype(len(X), X.dtype))),
         _choose_density(episodes, density),
     ]
     ridge: dict[str, float] = {}
@@ -228,15 +228,17 @@ def make_episode(
             keep = min(growth.shots, max(n - 1, 1))
             shots.append(rows[:keep])
         queries.append(rows[keep : keep + MAX_QUERIES])
-    place = np.argsort(order)
+    numbers = torch.as_tensor(np.argsort(order)[codes], device=X.device)
     asked = np.concatenate(queries)
     asked = np.sort(random.permutation(asked)[: max(MAX_SCORES // C, MIN_QUERIES)])
 
-    def taken(rows: np.ndarray, weights: Tensor = counted) -> tuple[Tensor, Tensor, Tensor]:
-        at = torch.as_tensor(rows, device=X.device)
-        return X[at], torch.as_tensor(place[codes[rows]], device=X.device), weights[at]
+    rows = [np.concatenate(kept), np.concatenate(shots), asked]
+    at = tuple(torch.as_tensor(some, device=X.device) for some in rows)
 
-    base_X, base_y, base_weights = taken(np.concatenate(kept))
+    def taken(at: Tensor, weights: Tensor = counted) -> tuple[Tensor, Tensor, Tensor]:
+        return X[at], numbers[at], weights[at]
+
+    base_X, base_y, base_weights = taken(at[0])
     base = Examples.of(base_X, base_y, n_base, weights=base_weights)
     exemplars = select_exemplars(
         base.X.cpu().numpy(),
@@ -245,11 +247,11 @@ def make_episode(
         growth.selection,
         hashes[order[:n_base]],
         seed[0],
-        among=usable[np.concatenate(kept)],
+        among=usable[rows[0]],
         weights=None if weights is None else base_weights.cpu().numpy(),
     )
-    queries_of = taken(asked, counted if asked_weights is None else asked_weights)
-    return Episode(base, exemplars, *taken(np.concatenate(shots)), *queries_of, C)
+    queries_of = taken(at[2], counted if asked_weights is None else asked_weights)
+    return Episode(base, exemplars, *taken(at[1]), *queries_of, C, at)
 
 
 # ------------------------------------------------------------------------------------------------- settings of experts
@@ -291,30 +293,31 @@ def _best(
     return _Choice({**settings, "temperature": temperature}, logs)
 
 
-def _choose_lda(episodes: list[Episode], whole: FittedExpert, features: Callable[[Tensor], Tensor]) -> _Choice:
-    """λ, the weight of the count term and the temperature.
+def _choose_lda(episodes: list[Episode], whole: FittedExpert, X: Tensor) -> _Choice:
+    """λ, the weight of the count term and the temperature, for features X (n, d) of all examples.
 
     D, the mean of n/(n+1)·(distance) over queries of base classes and their own class, is averaged over the episodes.
     """
     assert isinstance(whole, FittedLDA)
     kind = episodes[0].queries.dtype if episodes else whole.means.dtype
-    fitted, queries = [], []
-    cache: dict[Any, Any] = {}
+    counts, distances_at = [], []
     for e in episodes:
-        base = FittedLDA.of(replace(e.base, X=features(e.base.X)))
-        fitted.append(base.grown(features(e.shots), e.shot_labels, e.n_classes, e.shot_weights))
-        queries.append(features(e.queries))
+        base, shots, queries = (X[rows] for rows in e.rows)
+        later = shots, e.shot_labels, e.n_classes, e.shot_weights
+        found = distances_to_classes(replace(e.base, X=base), *later, queries)
+        counts.append(found[0])
+        distances_at.append(found[1])
     candidates = []
     for shrinkage in SHRINKAGES:
-        distances = [replace(f, shrinkage=shrinkage).distances(q, cache) for f, q in zip(fitted, queries, strict=True)]
+        distances = [at(shrinkage) for at in distances_at]
         spread = []
-        for e, f, d in zip(episodes, fitted, distances, strict=True):
+        for e, of_class, d in zip(episodes, counts, distances, strict=True):
             old = e.labels < e.n_base
-            n = f.counts[e.labels[old]].clamp(min=1)
+            n = of_class[e.labels[old]].clamp(min=1)
             spread.append(weighted_mean(n / (n + 1) * d[old, e.labels[old]], e.weights[old]))
         D = float(torch.stack(spread).nanmean().nan_to_num(len(whole.centre))) if spread else len(whole.centre)
         for weight in COUNT_WEIGHTS:
-            scores = [lda_scores(d, f.counts, weight * D).to(kind) for d, f in zip(distances, fitted, strict=True)]
+            scores = [lda_scores(d, n, weight * D).to(kind) for d, n in zip(distances, counts, strict=True)]
             candidates.append(({"shrinkage": shrinkage, "count_penalty": weight * D}, scores))
     return _best(candidates, episodes, lambda: lda_scores(whole.distances(whole.means + whole.centre), whole.counts, 0))
 
