@@ -85,6 +85,7 @@ def test_what_an_episode_holds(counts, share: float, shots: int, exemplars: int,
     n_novel = min(max(1, round(share * C)), C - 1)
     assert (found.n_classes, found.n_base) == (C, C - n_novel)
     kept, shown, asked = rows(found.base.X), rows(found.shots), rows(found.queries)
+    assert [each.tolist() for each in found.rows] == [kept, shown, asked]
     everything = kept + shown + asked
     assert len(set(everything)) == len(everything)  # no query among what is known, and nothing twice
     numbers = torch.cat([found.base.y, found.shot_labels, found.labels]).tolist()
