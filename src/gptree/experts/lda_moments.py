@@ -112,8 +112,8 @@ class SpanDistances:
         isotropic = within_trace(products.diagonal() / freedom, spread, x.shape[1], scale) / x.shape[1]
         squares = (points @ means.T).mul_(-2).add_(points.square().sum(1)[:, None]).add_(means.square().sum(1))
         spectrum, rotation = torch.linalg.eigh(products)
-        seen = (each @ residuals.T @ rotation for each in (points, means))
-        return cls(counts, squares, spectrum.clamp(min=0), *seen, isotropic, freedom)
+        points, means = (each @ residuals.T @ rotation for each in (points, means))
+        return cls(counts, squares, spectrum.clamp(min=0), points, means, isotropic, freedom)
 
     def at(self, shrinkage: float) -> Tensor:
         """(T, C)."""

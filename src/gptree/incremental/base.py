@@ -252,8 +252,7 @@ def _scores_kept(
     """
     scores = exemplar_scores(fit.expert, kept.sphere, kept.codes, len(several), masses, kept.weights)
     if scores is not None and torch.equal(scores.sizes > 1, several):
-        same = seen is not None and len(seen) == len(rows)
-        return scores.knowing(seen[rows]) if same else scores
+        return scores if seen is None or len(seen) > len(rows) else scores.knowing(seen[rows])
     return fit.some(rows).left_out.to(kept.X.dtype)
 
 

@@ -232,13 +232,15 @@ def make_episode(
     asked = np.concatenate(queries)
     asked = np.sort(random.permutation(asked)[: max(MAX_SCORES // C, MIN_QUERIES)])
 
-    rows = [np.concatenate(kept), np.concatenate(shots), asked]
-    at = tuple(torch.as_tensor(some, device=X.device) for some in rows)
+    known = np.concatenate(kept)
+    at_base, at_shots, at_queries = (
+        torch.as_tensor(each, device=X.device) for each in (known, np.concatenate(shots), asked)
+    )
 
     def taken(at: Tensor, weights: Tensor = counted) -> tuple[Tensor, Tensor, Tensor]:
         return X[at], numbers[at], weights[at]
 
-    base_X, base_y, base_weights = taken(at[0])
+    base_X, base_y, base_weights = taken(at_base)
     base = Examples.of(base_X, base_y, n_base, weights=base_weights)
     exemplars = select_exemplars(
         base.X.cpu().numpy(),
@@ -247,11 +249,11 @@ def make_episode(
         growth.selection,
         hashes[order[:n_base]],
         seed[0],
-        among=usable[rows[0]],
+        among=usable[known],
         weights=None if weights is None else base_weights.cpu().numpy(),
     )
-    queries_of = taken(at[2], counted if asked_weights is None else asked_weights)
-    return Episode(base, exemplars, *taken(at[1]), *queries_of, C, at)
+    queries_of = taken(at_queries, counted if asked_weights is None else asked_weights)
+    return Episode(base, exemplars, *taken(at_shots), *queries_of, C, (at_base, at_shots, at_queries))
 
 
 # ------------------------------------------------------------------------------------------------- settings of experts
