@@ -29,6 +29,7 @@ from gptree.experts import (
     RandomFeatures,
     Ridge,
     calibration,
+    distances_to_classes,
     exemplar_density,
     novel,
     novel_scores,
@@ -113,6 +114,26 @@ def test_without_a_covariance_left_out_is_a_refit() -> None:
         distances = refit.distances(base.X[i : i + 1])[0]
         n = refit.counts
         torch.testing.assert_close(found[i], -0.5 * (n / (n + 1) * distances + 0.8 * torch.log(1 + 1 / n)), **EXACT)
+
+
+@pytest.mark.parametrize("shrinkage", [0.05, 0.6, 1.0])
+@pytest.mark.parametrize("d", [5, 40], ids=["d < n", "d > n"])
+def test_distances_to_classes_are_those_of_an_explicit_inverse(d: int, shrinkage: float) -> None:
+    base, (X, y) = base_examples(d), later_examples([3, 1, 4], d)
+    random = torch.Generator().manual_seed(1)
+    counted, later = (torch.rand(n, generator=random, dtype=X.dtype) + 0.5 for n in (len(base), len(X)))
+    base, points = Examples.of(base.X, base.y, weights=counted), torch.randn(7, d, generator=random, dtype=X.dtype)
+    everything, labels, weights = torch.cat([base.X, X]), torch.cat([base.y, y]), torch.cat([counted, later])
+    means = [(weights[labels == c, None] * everything[labels == c]).sum(0) for c in range(N_BASE + 3)]
+    counts = torch.stack([weights[labels == c].sum() for c in range(N_BASE + 3)])
+    means = torch.stack(means) / counts[:, None]
+    S = sum(w * torch.outer(x - means[c], x - means[c]) for x, c, w in zip(base.X, base.y, counted, strict=True))
+    S = S / FittedLDA.of(base).freedom
+    A = torch.linalg.inv((1 - shrinkage) * S + shrinkage * S.trace() / d * torch.eye(d, dtype=X.dtype))
+    expected = [[(x - mean) @ A @ (x - mean) for mean in means] for x in points]
+    found, distances = distances_to_classes(base, X, y, N_BASE + 3, later, points)
+    torch.testing.assert_close(found, counts, **EXACT)
+    torch.testing.assert_close(distances(shrinkage), torch.tensor(expected, dtype=X.dtype), **EXACT)
 
 
 @pytest.mark.parametrize("d", [5, 40])

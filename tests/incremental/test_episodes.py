@@ -85,6 +85,7 @@ def test_what_an_episode_holds(counts, share: float, shots: int, exemplars: int,
     n_novel = min(max(1, round(share * C)), C - 1)
     assert (found.n_classes, found.n_base) == (C, C - n_novel)
     kept, shown, asked = rows(found.base.X), rows(found.shots), rows(found.queries)
+    assert [each.tolist() for each in found.rows] == [kept, shown, asked]
     everything = kept + shown + asked
     assert len(set(everything)) == len(everything)  # no query among what is known, and nothing twice
     numbers = torch.cat([found.base.y, found.shot_labels, found.labels]).tolist()
@@ -150,7 +151,7 @@ def test_where_no_query_is_left_the_most_careful_settings_are_taken() -> None:
     X, y = blobs([2, 1, 3])
     examples = Examples.of(X, y)
     lda = FittedLDA.of(examples)
-    choice = episodes._choose_lda([], lda, lambda x: x)
+    choice = episodes._choose_lda([], lda, X)
     gaps = [[float((a - b).square().sum()) for b in lda.means] for a in lda.means]
     n = torch.tensor([2.0, 1.0, 3.0], dtype=torch.float64)
     scores = -0.5 * n / (n + 1) * torch.tensor(gaps, dtype=torch.float64) / lda.isotropic
@@ -394,7 +395,7 @@ def test_shrinkage_and_count_weight_of_lda_are_the_best() -> None:
                 -0.5 * n / (n + 1) * q - 0.5 * weight * D * torch.log(1 + 1 / n)
                 for q, (_, _, n) in zip(distances, moments, strict=True)
             ]
-    choice = episodes._choose_lda(cases, learn(X, y).lda, lambda x: x)
+    choice = episodes._choose_lda(cases, learn(X, y).lda, X)
     check_choice(choice, candidates, cases)
 
 

@@ -9,7 +9,7 @@ from gptree.experts.calibration import LeftOutScorer, best_temperature, fit_temp
 from gptree.experts.density import ExemplarDensity, FittedKernelDensity, KernelDensity, exemplar_density
 from gptree.experts.examples import ALONE, FEW_ROWS, MANY_CLASSES, Examples, check_features, few_rows, shot_folds
 from gptree.experts.kernel_ridge import FittedKernelRidge, KernelRidge
-from gptree.experts.lda import LDA, FittedLDA, lda_scores
+from gptree.experts.lda import LDA, FittedLDA, distances_to_classes, lda_scores
 from gptree.experts.left_out import ExemplarScores, FitScores, LeftOutScores, in_chunks
 from gptree.experts.novel import FittedBaseNovelExpert, FittedSingle, NovelClassExperts
 from gptree.experts.novel_layers import Layer, NovelSums
@@ -62,6 +62,7 @@ __all__ = [
     "best_temperature",
     "cached",
     "check_features",
+    "distances_to_classes",
     "exemplar_density",
     "few_rows",
     "fit_tempered",

@@ -272,7 +272,8 @@ def temperature_centre(scores: Tensor, spread: float, weights: Tensor | None = N
     -------
     float
     """
-    deviation = float(weighted_mean(scores.std(1, correction=0), weights))
+    spreads = (scores - scores.mean(1, keepdim=True)).square_().mean(1).sqrt()  # `std` takes four times as long
+    deviation = float(weighted_mean(spreads, weights))
     least, most = scores.aminmax()
     rounding = 1e-6 * max(-float(least), float(most)) + 1e-12  # scores equal but for it say nothing
     return spread / deviation if deviation > rounding else 1.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Annotated, Any
@@ -12,7 +13,7 @@ from torch import Tensor
 from gptree.experts.base import Expert, Fit, FittedExpert, LeftOutAt, ScoreCache, cached, positive_grid
 from gptree.experts.calibration import fill_own, fit_tempered, tempered_at, tempering_bytes, weighted_mean
 from gptree.experts.examples import ALONE, MANY_CLASSES, Examples, check_features
-from gptree.experts.lda_moments import LEFT, Moments
+from gptree.experts.lda_moments import LEFT, Moments, SpanDistances
 from gptree.experts.scorers import LinearScores
 from gptree.maths.frozen import Parts
 from gptree.maths.linalg import BLOCK_ROWS
@@ -318,6 +319,20 @@ def lda_scores(distances: Tensor, counts: Tensor, count_penalty: float) -> Tenso
     return (n / (n + 1) * distances + count_penalty * torch.log1p(1 / n)).mul_(-0.5)
 
 
+def distances_to_classes(
+    examples: Examples, X: Tensor, y: Tensor, n_classes: int, weights: Tensor, points: Tensor
+) -> tuple[Tensor, Callable[[float], Tensor]]:
+    """The counts (C,) of classes, and for a shrinkage λ the squared distances (T, C) of points (T, d) to their means.
+
+    As `FittedLDA.of` the examples has them, `grown` by X (k, d) of classes y (k,), which are not among the examples.
+    """
+    if len(examples) < examples.X.shape[1]:
+        few = SpanDistances.of(examples, X, y, n_classes, weights, points)
+        return few.counts, few.at
+    fitted, cache = FittedLDA.of(examples).grown(X, y, n_classes, weights), {}
+    return fitted.counts, lambda shrinkage: replace(fitted, shrinkage=shrinkage).distances(points, cache)
+
+
 class _Scorer:
     """Left-out scores: class means and counts without the whole fold, the covariance without x_i only.
 
@@ -334,7 +349,9 @@ class _Scorer:
         self.examples, self.grid, self.fallback = examples, settings.shrinkages, max(settings.shrinkages)
         self.moments, many = Moments.of(examples), examples.n_classes > MANY_CLASSES
         self.dtype = torch.float32 if many else examples.X.dtype
-        self._known = None if many else self.moments.coordinates(examples.X)  # otherwise they are a large copy
+        self._known = None if many else self.moments.inside  # otherwise they are a large copy
+        if self._known is None and not many:
+            self._known = self.moments.coordinates(examples.X)
         self.means = self.moments.means.to(self.dtype)
         self.steady = examples.n_classes > MANY_CLASSES and self.moments.freedom >= STEADY_FREEDOM
         self._last: tuple[tuple[int, int], tuple[Tensor, Tensor, Tensor]] | None = None

@@ -230,7 +230,7 @@ def _kept(
         stands_for=masses,
         exemplars=torch.arange(len(at), device=at.device),
         exemplar_weights=masses,
-        left_out=None if fit is None else _scores_kept(fit, at, kept, masses, several),
+        left_out=None if fit is None else _scores_kept(fit, at, kept, masses, several, prior.left_out),
         novel_experts=None,
         weights=kept.weights,
         beliefs=None if prior.beliefs is None else prior.beliefs[at],
@@ -238,11 +238,16 @@ def _kept(
     )
 
 
-def _scores_kept(fit: Fit, rows: Tensor, kept: _Rows, masses: Tensor, several: Tensor) -> Tensor | ExemplarScores:
-    """Left-out scores of the exemplars `rows`: computed from the experts where these have them, or as they are."""
+def _scores_kept(
+    fit: Fit, rows: Tensor, kept: _Rows, masses: Tensor, several: Tensor, seen: Tensor | LeftOutScores | None
+) -> Tensor | LeftOutScores:
+    """Left-out scores of the exemplars `rows`: computed from the experts where these have them, or as they are.
+
+    If they are all that was `seen`, they are known already.
+    """
     scores = exemplar_scores(fit.expert, kept.sphere, kept.codes, len(several), masses, kept.weights)
     if scores is not None and torch.equal(scores.sizes > 1, several):
-        return scores
+        return scores if seen is None or len(seen) > len(rows) else scores.knowing(seen[rows])
     return fit.some(rows).left_out.to(kept.X.dtype)
 
 

@@ -29,6 +29,7 @@ from gptree.experts import (
     NovelClassExperts,
     RandomFeatures,
     best_temperature,
+    distances_to_classes,
     exemplar_density,
     fit_weights,
     lda_scores,
@@ -36,6 +37,7 @@ from gptree.experts import (
     temperature_centre,
     weighted_mean,
 )
+from gptree.experts.calibration import TIE
 from gptree.experts.novel import RIDGE
 from gptree.experts.products import working_dtype
 from gptree.incremental.exemplars import Exemplars, root_rows, select_exemplars
@@ -73,6 +75,8 @@ class Episode:
     labels: Tensor
     weights: Tensor
     n_classes: int
+    rows: tuple[Tensor, Tensor, Tensor]
+    """Which of all examples the base, the shots and the queries are."""
 
     @property
     def n_base(self) -> int:
@@ -103,9 +107,6 @@ def learn_novel_experts(
     lda, random_lda = _discriminants(examples, base)
     density = exemplar_density(X[rows], y[rows], masses, len(hashes))
 
-    def random_features(x: Tensor) -> Tensor:
-        return random_lda.features(x).to(working_dtype(len(X), X.dtype))
-
     shares = list(enumerate(NOVEL_SHARES))
     shares = shares if len(hashes) <= MANY_CLASSES else [shares[0], shares[-1]]
     asked = X.new_ones(len(X)) if weights is None else weights.to(X)
@@ -117,8 +118,8 @@ def learn_novel_experts(
     episodes = [make_episode(*players[:3], share, growth, [seed, k], *players[3:]) for k, share in shares]
     episodes = [episode for episode in episodes if episode is not None]
     choices = [
-        _choose_lda(episodes, lda, lambda x: x),
-        _choose_lda(episodes, random_lda.expert, random_features),
+        _choose_lda(episodes, lda, players[0]),
+        _choose_lda(episodes, random_lda.expert, random_lda.features(players[0]).to(working_dtype(len(X), X.dtype))),
         _choose_density(episodes, density),
     ]
     ridge: dict[str, float] = {}
@@ -228,17 +229,21 @@ def make_episode(
             keep = min(growth.shots, max(n - 1, 1))
             shots.append(rows[:keep])
         queries.append(rows[keep : keep + MAX_QUERIES])
-    place = np.argsort(order)
+    numbers = torch.as_tensor(np.argsort(order)[codes], device=X.device)
     counted_as = counted if asked_weights is None else asked_weights
     asked = np.concatenate(queries)
     asked = asked[counted_as.cpu().numpy()[asked] > 0]  # those whose label is not believed at all ask nothing
     asked = np.sort(random.permutation(asked)[: max(MAX_SCORES // C, MIN_QUERIES)])
 
-    def taken(rows: np.ndarray, weights: Tensor = counted) -> tuple[Tensor, Tensor, Tensor]:
-        at = torch.as_tensor(rows, device=X.device)
-        return X[at], torch.as_tensor(place[codes[rows]], device=X.device), weights[at]
+    known = np.concatenate(kept)
+    at_base, at_shots, at_queries = (
+        torch.as_tensor(each, device=X.device) for each in (known, np.concatenate(shots), asked)
+    )
 
-    base_X, base_y, base_weights = taken(np.concatenate(kept))
+    def taken(at: Tensor, weights: Tensor = counted) -> tuple[Tensor, Tensor, Tensor]:
+        return X[at], numbers[at], weights[at]
+
+    base_X, base_y, base_weights = taken(at_base)
     base = Examples.of(base_X, base_y, n_base, weights=base_weights)
     exemplars = select_exemplars(
         base.X.cpu().numpy(),
@@ -247,10 +252,11 @@ def make_episode(
         growth.selection,
         hashes[order[:n_base]],
         seed[0],
-        among=usable[np.concatenate(kept)],
+        among=usable[known],
         weights=None if weights is None else base_weights.cpu().numpy(),
     )
-    return Episode(base, exemplars, *taken(np.concatenate(shots)), *taken(asked, counted_as), C)
+    queries_of = taken(at_queries, counted_as)
+    return Episode(base, exemplars, *taken(at_shots), *queries_of, C, (at_base, at_shots, at_queries))
 
 
 # ------------------------------------------------------------------------------------------------- settings of experts
@@ -287,35 +293,37 @@ def _best(
             together = torch.cat(scores)
             centre = temperature_centre(together, 2.0, weights)
             tempered.append((*best_temperature(together, labels, centre, weights), settings, scores))
-        temperature, _, settings, scores = min(tempered, key=lambda item: item[1])
+        least = min(nll for _, nll, *_ in tempered)  # of settings that say the same, the first
+        temperature, _, settings, scores = next(each for each in tempered if each[1] <= least + TIE)
     logs = [(temperature * each).log_softmax(1) for each in scores]
     return _Choice({**settings, "temperature": temperature}, logs)
 
 
-def _choose_lda(episodes: list[Episode], whole: FittedExpert, features: Callable[[Tensor], Tensor]) -> _Choice:
-    """λ, the weight of the count term and the temperature.
+def _choose_lda(episodes: list[Episode], whole: FittedExpert, X: Tensor) -> _Choice:
+    """λ, the weight of the count term and the temperature, for features X (n, d) of all examples.
 
     D, the mean of n/(n+1)·(distance) over queries of base classes and their own class, is averaged over the episodes.
     """
     assert isinstance(whole, FittedLDA)
     kind = episodes[0].queries.dtype if episodes else whole.means.dtype
-    fitted, queries = [], []
-    cache: dict[Any, Any] = {}
+    counts, distances_at = [], []
     for e in episodes:
-        base = FittedLDA.of(replace(e.base, X=features(e.base.X)))
-        fitted.append(base.grown(features(e.shots), e.shot_labels, e.n_classes, e.shot_weights))
-        queries.append(features(e.queries))
+        base, shots, queries = (X[rows] for rows in e.rows)
+        later = shots, e.shot_labels, e.n_classes, e.shot_weights
+        found = distances_to_classes(replace(e.base, X=base), *later, queries)
+        counts.append(found[0])
+        distances_at.append(found[1])
     candidates = []
     for shrinkage in SHRINKAGES:
-        distances = [replace(f, shrinkage=shrinkage).distances(q, cache) for f, q in zip(fitted, queries, strict=True)]
+        distances = [at(shrinkage) for at in distances_at]
         spread = []
-        for e, f, d in zip(episodes, fitted, distances, strict=True):
+        for e, of_class, d in zip(episodes, counts, distances, strict=True):
             old = e.labels < e.n_base
-            n = f.counts[e.labels[old]].clamp(min=1)
+            n = of_class[e.labels[old]].clamp(min=1)
             spread.append(weighted_mean(n / (n + 1) * d[old, e.labels[old]], e.weights[old]))
         D = float(torch.stack(spread).nanmean().nan_to_num(len(whole.centre))) if spread else len(whole.centre)
         for weight in COUNT_WEIGHTS:
-            scores = [lda_scores(d, f.counts, weight * D).to(kind) for d, f in zip(distances, fitted, strict=True)]
+            scores = [lda_scores(d, n, weight * D).to(kind) for d, n in zip(distances, counts, strict=True)]
             candidates.append(({"shrinkage": shrinkage, "count_penalty": weight * D}, scores))
     return _best(candidates, episodes, lambda: lda_scores(whole.distances(whole.means + whole.centre), whole.counts, 0))
 

@@ -69,7 +69,7 @@ class InducingPoints(Settings):
 
 @dataclass(frozen=True)
 class FixedInducingPoints(Settings):
-    """Every node, large or small, sees its points through given inducing rows of its classes.
+    """Every node sees its points through given inducing rows of its classes, unless all of its points are such rows.
 
     Which rows these are is part of the data (`TrainingData.inducing`): the exemplars of a base session, which are
     what is kept when the other rows are dropped, or the inducing points that an inference chose.

@@ -198,7 +198,8 @@ def _node_rows(
         seen = some(inside, counts, large_nodes.points)
         if len(inducing) > large_nodes.inducing:
             inducing = some(inducing, per_class, large_nodes.fewer or large_nodes.inducing)
-        return rows[seen], seen < cut, rows[inducing], seed
+        everyone = len(inducing) == len(seen)  # then they are no approximation
+        return rows[seen], seen < cut, None if everyone else rows[inducing], seed
     if large_nodes is None or len(rows) <= large_nodes.points:
         return rows[inside], inside < cut, None, seed
     taken = some(inside, counts, large_nodes.points)
