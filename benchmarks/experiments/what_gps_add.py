@@ -43,8 +43,8 @@ Findings
   and saves little: experts and the choice of the scale take most of a fit (Banking77 with 20 shots {mean seconds |
   method=gptree forest | data=banking77 | shots=20} s with four trees, {mean seconds | method=gptree forest, one tree |
   data=banking77 | shots=20} s with one). With five shots four trees are the cheapest of what is within two standard
-  errors of the best on all three sets; with 20 kernel logistic regression is just beyond that on Banking77. So `GPForestClassifier` has four; `GPTreeClassifier` has one, for whoever
-  wants the smallest model.
+  errors of the best on all three sets; with 20 kernel logistic regression is just beyond that on Banking77. So
+  `GPForestClassifier` has four; `GPTreeClassifier` has one, for whoever wants the smallest model.
 - Integrating over the posterior instead of taking its mean costs {gap NLL | gptree forest, quadrature | gptree forest |
   data=banking77 | shots=5}, {gap NLL | gptree forest, quadrature | gptree forest | data=clinc150 | shots=5} and {gap
   NLL | gptree forest, quadrature | gptree forest | data=cub200 | shots=5} with five shots, {gap NLL | gptree forest,
