@@ -198,7 +198,9 @@ def test_first_predict_open(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(latency, name, value)
     (trial,) = (t for t in latency.trials(1) if (t.data, t.method) == (latency.OPEN_SET, "gptree, tree"))
     found = latency.run(trial, Path())
-    assert set(found) == {f"{name}_open_cpu" for name in ("first", "unasked", "added", "loaded")}
+    assert set(found) == {
+        f"{name}_open_cpu" for name in ("first", "unasked", "added", "taught", "removed", "undone", "loaded")
+    }
     assert all(value > 0 for value in found.values())
 
 

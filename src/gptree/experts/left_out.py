@@ -77,6 +77,10 @@ class LeftOutScores:
             self.__dict__["_kept"] = log_p
         return self
 
+    def knowing_rows(self, other: LeftOutScores, rows: Tensor) -> LeftOutScores:
+        """Itself, given that its rows are those of another one, which says the same of them; if that has kept it."""
+        return self.knowing(None if other._kept is None else other._kept[rows])
+
     def with_prior(self, log_prior: Tensor) -> LeftOutScores:
         """The same with this prior (1, C); what has been computed is known."""
         return replace(self, log_prior=log_prior).knowing(self._kept)

@@ -247,7 +247,7 @@ def _scores_kept(
     """
     scores = exemplar_scores(fit.expert, kept.sphere, kept.codes, len(several), masses, kept.weights)
     if scores is not None and torch.equal(scores.sizes > 1, several):
-        return scores if seen is None or len(seen) > len(rows) else scores.knowing(seen[rows])
+        return scores.knowing_rows(seen, rows) if isinstance(seen, LeftOutScores) and len(seen) == len(rows) else scores
     return fit.some(rows).left_out.to(kept.X.dtype)
 
 
