@@ -313,6 +313,9 @@ def _choose_lda(episodes: list[Episode], whole: FittedExpert, X: Tensor) -> _Cho
         found = distances_to_classes(replace(e.base, X=base), *later, queries)
         counts.append(found[0])
         distances_at.append(found[1])
+    # of classes that have as many examples each, the count term tells queries nothing
+    asked, uneven = any(len(e.labels) for e in episodes), any(bool((n != n[0]).any()) for n in counts)
+    count_weights = COUNT_WEIGHTS[:1] if asked and not uneven else COUNT_WEIGHTS
     candidates = []
     for shrinkage in SHRINKAGES:
         distances = [at(shrinkage) for at in distances_at]
@@ -322,7 +325,7 @@ def _choose_lda(episodes: list[Episode], whole: FittedExpert, X: Tensor) -> _Cho
             n = of_class[e.labels[old]].clamp(min=1)
             spread.append(weighted_mean(n / (n + 1) * d[old, e.labels[old]], e.weights[old]))
         D = float(torch.stack(spread).nanmean().nan_to_num(len(whole.centre))) if spread else len(whole.centre)
-        for weight in COUNT_WEIGHTS:
+        for weight in count_weights:
             scores = [lda_scores(d, n, weight * D).to(kind) for d, n in zip(distances, counts, strict=True)]
             candidates.append(({"shrinkage": shrinkage, "count_penalty": weight * D}, scores))
     return _best(candidates, episodes, lambda: lda_scores(whole.distances(whole.means + whole.centre), whole.counts, 0))
