@@ -32,7 +32,7 @@ from gptree.incremental import (
     with_novel_experts,
 )
 from gptree.incremental import base as base_session
-from gptree.inference import CoordinateAscent, FixedInducingPoints, Gibbs, InducingPoints
+from gptree.inference import CoordinateAscent, DensePosterior, FixedInducingPoints, Gibbs, InducingPoints
 from gptree.maths import as_kernel, make_kernel
 from gptree.model import TrainingData, fit_forest
 from gptree.progress import silent
@@ -147,6 +147,27 @@ def test_nodes_saw_all_examples_before_those_were_dropped(base: BaseState) -> No
         torch.testing.assert_close(base.model.log_probabilities(NEW, lambda rows: scores[rows], at), expected)
     assert isinstance(base.left_out, ExemplarScores)
     torch.testing.assert_close(base.left_out.dense(), left_out[exemplars], rtol=0, atol=1e-5)  # random features: single
+
+
+def test_padding_of_nodes_may_be_a_row_that_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nodes of few rows are dense, and padded with the first row of all."""
+    a, b, c, d, e = LABELS
+    tree = ClassTree.from_nested([[a, [b, c]], [d, e]], LABELS)  # nodes of three rows and of four are small ones
+    X, y = points([0, 1, 2, 3, 4], [9, 1, 2, 2, 2], 4)
+    made = []
+    monkeypatch.setattr(
+        base_session, "fit_forest", lambda *given, **how: made.append(fit_forest(*given, **how)) or made[-1]
+    )
+    about = LABELS, [tree], lambda spread: KERNEL, SWEEPS, replace(GROWTH, exemplars=3)
+    how: dict[str, Any] = {"memory_budget": BUDGET, "n_jobs": None, "seed": SEED, "predict_at": "mean"}
+    base, rows, _ = fit_base(X, y, *about, expert=None, on_sphere=identity, **how)
+    assert 0 not in rows
+    (whole,) = made
+    padded = [p for p in whole.predictor.posteriors if isinstance(p, DensePosterior) and bool((p.omega == 0).any())]
+    assert padded
+    for at in ("mean", "quadrature"):
+        expected = whole.log_probabilities(NEW, None, at)
+        torch.testing.assert_close(base.model.log_probabilities(NEW, None, at), expected)
 
 
 def test_scores_of_many_examples_are_not_held(base: BaseState, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -401,7 +401,7 @@ def _lighter(expert: FittedExpert) -> FittedExpert:
 def _on_rows(model: ForestModel, rows: Tensor) -> ForestModel:
     """A model whose posteriors need these rows of its features only, over them only."""
     grams, posteriors = model.predictor.grams, model.predictor.posteriors
-    place = rows.new_full((len(grams.X),), len(rows))  # where there is none
+    place = rows.new_zeros(len(grams.X))  # padding, which says nothing, may be a row that is gone
     place[rows] = torch.arange(len(rows), device=rows.device)
     fewer = Grams(grams.kernel, grams.X[rows].clone(), model.memory_budget)
     moved = [on_rows(p, place) for p in posteriors]
