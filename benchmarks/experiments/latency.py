@@ -24,7 +24,10 @@ Findings
 - The first `predict_open` looks at all examples, each left out. A tree that was just fitted takes {mean unasked |
   method=gptree, tree} s for it and a forest {mean unasked | method=gptree, forest}, with growth, where `fit` has looked
   already, {mean unasked | method=gptree, tree, growth} and {mean unasked | method=gptree, forest, growth}; a grown
-  forest {mean after add | method=gptree, forest} to {mean after add | method=gptree, forest, growth}. A loaded model
+  forest {mean after add | method=gptree, forest} to {mean after add | method=gptree, forest, growth}. Where ten classes
+  have further examples, nodes on the paths of these are new, and it takes {mean after examples | method=gptree, forest}
+  and {mean after examples | method=gptree, forest, growth} s, a tree {mean after examples | method=gptree, tree} and
+  {mean after examples | method=gptree, tree, growth}. A loaded model
   computes again what is not in its file, among it what the experts say of each example without it: {mean loaded |
   method=gptree, tree} and {mean loaded | method=gptree, forest} s, with growth {mean loaded | method=gptree, tree,
   growth} and {mean loaded | method=gptree, forest, growth}.
