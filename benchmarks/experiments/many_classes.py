@@ -38,9 +38,11 @@ Findings
   f78fcca | data=omniglot} MB, and the fit took {mean fit | method=gptree, tree, f78fcca | data=omniglot} s.
 - A forest of four trees takes at most 2.5 times what a tree takes, since what its trees share is computed once: {mean
   fit | method=gptree, forest | data=omniglot} s for the fit of Omniglot, {mean predict | method=gptree, forest |
-  data=omniglot} s for 1,000 rows and {mean file | method=gptree, forest | data=omniglot} MB; with 10,000 classes {mean
-  fit | method=gptree, forest | classes=10000} s, {mean predict | method=gptree, forest | classes=10000} s and {mean
-  file | method=gptree, forest | classes=10000} MB.
+  data=omniglot} s for 1,000 rows and {mean file | method=gptree, forest | data=omniglot} MB; with 100,000 classes {mean
+  fit | method=gptree, forest | classes=100000} s, {mean fit memory | method=gptree, forest | classes=100000} GB, {mean
+  predict | method=gptree, forest | classes=100000} s and {mean file | method=gptree, forest | classes=100000} MB. But
+  there a beam takes more, {mean beam | method=gptree, forest | classes=100000} s where it takes {mean beam |
+  method=gptree, tree | classes=100000} for a tree.
 - The beam is for many classes: with 1,000 it takes {mean beam | method=gptree, tree | classes=1000} s where all nodes
   take {mean predict | method=gptree, tree | classes=1000} s, with 10,000 {mean beam | method=gptree, tree |
   classes=10000} and {mean predict | method=gptree, tree | classes=10000} s. Up to 5,000 classes `predict_top_k` asks
