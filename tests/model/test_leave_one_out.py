@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 import torch
-from forest_cases import FIRST, SECOND, data, fit, kernel, new_points
+from forest_cases import BUDGET, FIRST, SECOND, data, fit, kernel, new_points
 from gpytorch.kernels import Kernel
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -22,6 +22,8 @@ from gptree.inference import (
     InducingPoints,
     InducingPosterior,
     LearnKernel,
+    LinearPosterior,
+    NodePredictor,
     NodeProblem,
     SubsetOfData,
 )
@@ -278,6 +280,16 @@ def test_nodes_know_their_weights(name: str, large_nodes) -> None:
     model = fit(CoordinateAscent(), TREES, d, kernel(name), large_nodes=large_nodes)
     given, known = (left_out_predictions(model, d.y, d.scores, weights) for weights in (d.weights, None))
     assert torch.equal(given.log_probabilities, known.log_probabilities)
+
+
+def test_linear_nodes_of_older_files_are_told_their_weights() -> None:
+    d = data(weights=True, scores=True)
+    model = fit(CoordinateAscent(), TREES, d, kernel("linear"))
+    posteriors = [replace(p, b=None) if isinstance(p, LinearPosterior) else p for p in model.predictor.posteriors]
+    assert any(isinstance(p, LinearPosterior) for p in posteriors)
+    older = replace(model, predictor=NodePredictor(model.predictor.grams, posteriors, BUDGET))
+    told, known = left_out_predictions(older, d.y, d.scores, d.weights), left_out_predictions(model, d.y, d.scores)
+    assert torch.equal(told.log_probabilities, known.log_probabilities)
 
 
 def test_scores_that_are_the_same_for_all_rows() -> None:

@@ -90,9 +90,8 @@ def left_out_in_memory(
     if state.log_frequencies is not None and not (even(state.log_frequencies) and state.class_log_prior is None):
         asked = 0.0 if state.class_log_prior is None else state.class_log_prior
         learnt = torch.as_tensor(state.log_frequencies - asked)
-    rows, weights = np.arange(len(y)), likelihood_weights(state.weights, state.beliefs)
-    if state.base is not None:
-        weights = state.base.likelihood
+    rows, base = np.arange(len(y)), state.base
+    weights = likelihood_weights(state.weights, state.beliefs) if base is None else base.likelihood
     if state.grown is not None:
         rows = state.grown.rows.cpu().numpy()
         y = np.zeros(len(state.y), dtype=np.int64)

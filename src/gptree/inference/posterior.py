@@ -141,7 +141,7 @@ class LinearPosterior:
     weights : tensor (S, V, d)
         t: mean⋆ = φ(x⋆) t.
     b : tensor (V, N) or None
-        Likelihood weights of the points, 0 on padding; None is 1.
+        Likelihood weights of the points, 0 on padding; None in files of versions before 7.
     """
 
     nodes: Tensor
@@ -414,13 +414,13 @@ def make_posterior(
         weights = torch.cat([space.weights(space.factor(omega[d]), omega[d], shifted[d]) for d in chunks])
     if root is None and isinstance(space, FunctionSpace):
         return (PooledDensePosterior if pooled else DensePosterior)(batch.nodes, batch.rows, omega, weights)
-    b = None if bool((batch.b[batch.b > 0] == 1.0).all()) else batch.b
     if root is None:
-        return (PooledLinearPosterior if pooled else LinearPosterior)(batch.nodes, batch.rows, omega, weights, b)
+        return (PooledLinearPosterior if pooled else LinearPosterior)(batch.nodes, batch.rows, omega, weights, batch.b)
     assert batch.inducing is not None
     assert isinstance(space, WeightSpace)
     # paper (14)
     weights = torch.linalg.solve_triangular(root.mT, weights[0].unsqueeze(-1), upper=True).squeeze(-1).unsqueeze(0)
     if batch.self_contained:
         return SparsePosterior(batch.nodes, batch.inducing, weights, space.precision(omega)[0])
+    b = None if bool((batch.b[batch.b > 0] == 1.0).all()) else batch.b
     return SitesPosterior(batch.nodes, batch.inducing, weights, batch.rows, omega[0], b)

@@ -8,7 +8,8 @@ dividing by the factor is exact. With m and v the mean and variance of h,
 h is g at the point; with inducing points it is the part aᵀu of g that they explain, and the variance of the rest is
 added afterwards. Dense and linear posteriors keep ω; one with inducing points gets the ω of its next sweep. A dense
 posterior tells κ̃ as well: its weights are α = κ̃ − ω m. The likelihood weights b are those of the fit, 0 at points that
-a node holds but did not see; only a posterior that is sparse for good has to be told them.
+a node holds but did not see; only a posterior that is sparse for good, or linear and from an older file, has to be told
+them.
 """
 
 from __future__ import annotations
@@ -189,11 +190,12 @@ class StayingNodes:
             return list(node_members(model, posterior, places))
         points = _points(posterior, places)
         before, found = self._known.get(place, (points[:0], []))
-        if found and isinstance(posterior, InducingPosterior) and torch.equal(before[asked[before[:, 0]]], points):
-            if len(points) < len(before):  # some nodes have gone since
+        left = before[asked[before[:, 0]]] if isinstance(posterior, InducingPosterior) else before
+        if found and torch.equal(left, points):
+            if len(left) < len(before):  # some nodes have gone since
                 staying = posterior.nodes[asked]
                 found = [part.some(torch.isin(part.nodes, staying)) for part in found]
-        elif not found or not torch.equal(before, points):
+        else:
             found = list(node_members(model, posterior, places))
             self._room += len(before) - len(points)
             if self._room < 0:
@@ -260,7 +262,7 @@ def kept_members(model: ForestModel, posterior: DensePosterior | LinearPosterior
         cross = grams.features[rows].mT
         prior = cross.square().sum(-2)
         mean, kappa = _times(posterior.weights, cross), None
-        b = (torch.ones_like(omega[0]) if posterior.b is None else posterior.b).flatten()
+        b = None if posterior.b is None else posterior.b.flatten()
         factoriser = posterior.factoriser(grams)
         variance = torch.cat([posterior.variance(factoriser(some), cross, prior, some) for some in draws])
     variance.clamp_min_(0.0)  # rounding

@@ -67,10 +67,11 @@ def left_out_predictions(
     """Left-out predictions at all rows the model was fitted on, whose classes are y (n,).
 
     `scores` and `weights` are those of the `TrainingData`: left-out class log-scores (n, C) or (1, C), likelihood
-    weights (n,), which only nodes that are sparse for good do not know by themselves. ω is held fixed, and so are
-    inducing points and the kernel. `staying` are nodes that models to come will have as well. Unless they are to be
-    `dense`, the log-probabilities of all classes are not kept, which are n × C numbers. `learnt_prior` (C,) is what the
-    scores of the `TrainingData` had added to those that are asked about, because another class prior was in them.
+    weights (n,), which nodes know by themselves unless they are sparse for good, or linear and from an older file. ω is
+    held fixed, and so are inducing points and the kernel. `staying` are nodes that models to come will have as well.
+    Unless they are to be `dense`, the log-probabilities of all classes are not kept, which are n × C numbers.
+    `learnt_prior` (C,) is what the scores of the `TrainingData` had added to those that are asked about, because
+    another class prior was in them.
     """
     X = model.predictor.grams.X
     if len(y) != len(X):

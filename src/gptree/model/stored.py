@@ -45,7 +45,7 @@ _FAMILIES = (
 _POSTERIORS = {family.kind: family for family in _FAMILIES}
 _NODES, _ROWS = Array("v", least=0, whole=True), Array("v n", below="N")
 #: What the arrays of a posterior are: v nodes, n points or inducing points each, s draws; k points that are seen
-#: through inducing points. Without b it is 1.
+#: through inducing points. Without b it is 1 of sites, and not known of linear nodes.
 _STATED = {
     "dense": {"nodes": _NODES, "rows": _ROWS, "weights": Array("s v n"), "omega": Array("s v n", least=0, most=1e9)},
     "linear": {
